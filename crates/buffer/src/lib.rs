@@ -1,0 +1,1 @@
+//! Pools, leases, blocks, fences; what a device, a stream and an event are.

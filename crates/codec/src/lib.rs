@@ -1,0 +1,1 @@
+//! Bitshuffle and LZ4: the compression of detector frames.

@@ -1,0 +1,1 @@
+//! Every operation on the CPU: the reference.

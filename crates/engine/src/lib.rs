@@ -1,0 +1,1 @@
+//! Graph, plan, run.

@@ -1,0 +1,1 @@
+//! Specifications of the computations: shapes, units, tolerances.

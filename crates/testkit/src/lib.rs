@@ -1,0 +1,1 @@
+//! Phantoms, a harness for one node, golden data; a dev-dependency only.

@@ -1,0 +1,1 @@
+//! ZeroMQ ingest straight into leases, detector protocols, and the ZeroMQ sink.

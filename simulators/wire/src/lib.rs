@@ -1,0 +1,1 @@
+//! Detector messages, encoded independently of the receivers.
