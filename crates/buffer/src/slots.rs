@@ -1,0 +1,208 @@
+//! Which slots of a pool are free, and how often each of the others is shared.
+
+use std::time::Instant;
+
+use crate::sync::{AtomicU32, Condvar, Mutex, MutexGuard, Ordering, fence};
+
+/// The pool was closed: its run ends, and whoever waits for a buffer should stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Closed;
+
+struct Free {
+    /// Free slots; the one returned last is taken first, because it is still in the cache.
+    stack: Vec<u32>,
+    closed: bool,
+    /// Threads that wait in [`Slots::take`].
+    waiting: u32,
+}
+
+/// The book-keeping of a pool, apart from its memory so that it can be model-checked.
+pub(crate) struct Slots {
+    free: Mutex<Free>,
+    returned: Condvar,
+    shares: Box<[AtomicU32]>,
+}
+
+impl Slots {
+    pub(crate) fn new(count: u32) -> Self {
+        Self {
+            free: Mutex::new(Free { stack: (0..count).rev().collect(), closed: false, waiting: 0 }),
+            returned: Condvar::new(),
+            shares: (0..count).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+
+    /// Takes a free slot and holds its only share, or gives `None` if there is none.
+    pub(crate) fn try_take(&self) -> Result<Option<u32>, Closed> {
+        let mut free = self.lock();
+        if free.closed {
+            return Err(Closed);
+        }
+        Ok(free.stack.pop().inspect(|&slot| self.own(slot)))
+    }
+
+    /// Takes a free slot and holds its only share; waits for one, and says since when it had to.
+    pub(crate) fn take(&self) -> Result<(u32, Option<Instant>), Closed> {
+        let mut free = self.lock();
+        let mut waited_since = None;
+        loop {
+            if free.closed {
+                return Err(Closed);
+            }
+            if let Some(slot) = free.stack.pop() {
+                self.own(slot);
+                return Ok((slot, waited_since));
+            }
+            waited_since.get_or_insert_with(Instant::now);
+            free.waiting += 1;
+            free = match self.returned.wait(free) {
+                Ok(free) => free,
+                Err(poisoned) => poisoned.into_inner(),
+            };
+            free.waiting -= 1;
+        }
+    }
+
+    /// Adds a share. The caller holds one already.
+    pub(crate) fn share(&self, slot: u32) {
+        // Relaxed: the new share is handed on by means that order memory themselves.
+        self.shares[slot as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Gives one share back; with the last one the slot is free again.
+    ///
+    /// `before_free` runs when this was the last share, before anybody else can take the slot.
+    pub(crate) fn release(&self, slot: u32, before_free: impl FnOnce()) {
+        // Release: what this holder read and wrote happens before the slot is taken again.
+        if self.shares[slot as usize].fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        fence(Ordering::Acquire);
+        before_free();
+        let mut free = self.lock();
+        free.stack.push(slot);
+        if free.waiting > 0 {
+            self.returned.notify_one();
+        }
+    }
+
+    /// Whether the caller holds the only share.
+    pub(crate) fn is_unique(&self, slot: u32) -> bool {
+        // Acquire: pairs with the release of the other holders, whose reads are over.
+        self.shares[slot as usize].load(Ordering::Acquire) == 1
+    }
+
+    /// Number of free slots.
+    pub(crate) fn free(&self) -> usize {
+        self.lock().stack.len()
+    }
+
+    /// Wakes everybody who waits; from now on nothing is handed out.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.returned.notify_all();
+    }
+
+    fn own(&self, slot: u32) {
+        self.shares[slot as usize].store(1, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Free> {
+        match self.free.lock() {
+            Ok(free) => free,
+            // Nothing in here can panic half-way, so the list is sound even if a holder's thread died.
+            Err(poisoned) => poisoned.into_inner(),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_come_back_with_the_last_share() {
+        let slots = Slots::new(1);
+        let (slot, waited) = slots.take().unwrap();
+        assert!(waited.is_none() && slots.is_unique(slot));
+        slots.share(slot);
+        assert!(!slots.is_unique(slot));
+        slots.release(slot, || panic!("one share is left"));
+        assert_eq!(slots.try_take(), Ok(None));
+        let mut freed = false;
+        slots.release(slot, || freed = true);
+        assert!(freed && slots.free() == 1);
+    }
+
+    #[test]
+    fn closing_wakes_who_waits() {
+        let slots = Slots::new(0);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| slots.take());
+            slots.close();
+            assert_eq!(waiter.join().unwrap().map(|(slot, _)| slot), Err(Closed));
+        });
+    }
+}
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::sync::{Arc, atomic::AtomicUsize};
+    use loom::thread;
+
+    /// Two readers and the next writer: the writer takes the slot only after both readers are done.
+    #[test]
+    fn a_slot_is_taken_again_only_after_its_last_reader() {
+        loom::model(|| {
+            let slots = Arc::new(Slots::new(1));
+            let readers = Arc::new(AtomicUsize::new(2));
+            let (slot, _) = slots.take().unwrap();
+            slots.share(slot);
+            let handles: Vec<_> = (0..2)
+                .map(|_| {
+                    let (slots, readers) = (slots.clone(), readers.clone());
+                    thread::spawn(move || {
+                        readers.fetch_sub(1, Ordering::Relaxed);
+                        slots.release(slot, || {});
+                    })
+                })
+                .collect();
+            let (again, _) = slots.take().unwrap();
+            assert_eq!(again, slot);
+            assert_eq!(readers.load(Ordering::Relaxed), 0, "a reader was still at work");
+            for handle in handles {
+                handle.join().unwrap();
+            }
+        });
+    }
+
+    /// No wake-up is lost between a return and a wait.
+    #[test]
+    fn a_return_wakes_the_waiter() {
+        loom::model(|| {
+            let slots = Arc::new(Slots::new(1));
+            let (slot, _) = slots.take().unwrap();
+            let waiter = {
+                let slots = slots.clone();
+                thread::spawn(move || slots.take().map(|(slot, _)| slot))
+            };
+            slots.release(slot, || {});
+            assert_eq!(waiter.join().unwrap(), Ok(slot));
+        });
+    }
+
+    /// Closing reaches a waiter whenever it comes.
+    #[test]
+    fn closing_reaches_a_waiter() {
+        loom::model(|| {
+            let slots = Arc::new(Slots::new(0));
+            let waiter = {
+                let slots = slots.clone();
+                thread::spawn(move || slots.take().map(|(slot, _)| slot))
+            };
+            slots.close();
+            assert_eq!(waiter.join().unwrap(), Err(Closed));
+        });
+    }
+}
