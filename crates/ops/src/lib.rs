@@ -1,1 +1,14 @@
 //! Specifications of the computations: shapes, units, tolerances.
+//!
+//! Every operation has one meaning, written down here, and an implementation per backend. The one on the
+//! CPU is the reference; another backend may differ from it by the tolerance stated with the operation.
+
+mod flat_field;
+mod names;
+mod recon;
+
+pub use flat_field::{BadPixels, FlatFieldSpec, MIN_TRANSMISSION};
+pub use names::UnknownName;
+pub use recon::{
+    Accumulate, Filter, Memory, Method, Padding, Projection, ReconError, ReconSpec, RotationAxis, SpecError,
+};
