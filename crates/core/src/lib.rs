@@ -8,6 +8,7 @@ mod element;
 mod format;
 mod frame;
 mod ledger;
+mod range;
 mod series;
 
 pub use angles::{AngleRule, angular_weights};
@@ -15,4 +16,5 @@ pub use element::{Element, ElementType};
 pub use format::{Axes, Format, Shape};
 pub use frame::{BlockMeta, FrameId, Role, Timestamps};
 pub use ledger::{FrameCounts, Ledger, Verdict};
+pub use range::{IndexRange, ParseRangeError};
 pub use series::{Content, Pass, SeriesHeader, SeriesId, SeriesSummary, Window};

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use beamstream_buffer::{Block, DeviceId, LeaseMut, Stream};
+use beamstream_buffer::{Block, DeviceId, ElementMismatch, LeaseMut, Stream};
 use beamstream_core::{ElementType, Format};
 
-use crate::{BadPixels, FlatFieldSpec, OpError, ReconSpec};
+use crate::{BadPixels, FlatFieldSpec, Memory, ReconError, ReconSpec};
 
 /// All computations of one device. The CPU's are the reference that the others are held against.
 ///
@@ -35,8 +35,8 @@ pub trait Backend: Send + Sync {
     /// [`OpError`] if the specification is unusable or the device has no room.
     fn reconstruction(&self, spec: &ReconSpec) -> Result<Box<dyn Reconstruction>, OpError>;
 
-    /// Bytes of the device's memory that a reconstruction takes.
-    fn reconstruction_bytes(&self, spec: &ReconSpec) -> usize;
+    /// Memory that a reconstruction takes on the device.
+    fn reconstruction_memory(&self, spec: &ReconSpec) -> Memory;
 
     /// Writes `from` (f32) into `to` (f16, u16, u8 or f32): `range` LO becomes 0 and HI the highest integer, values
     /// are rounded and what lies outside is cut. Floats are converted, the range does not touch them.
@@ -93,35 +93,76 @@ pub trait FlatField: Send {
 
 /// One projection of a batch.
 #[derive(Debug, Clone, Copy)]
-pub struct Projection<'a> {
+pub struct ProjectionBlock<'a> {
     /// Line integrals, f32 `(row, column)`.
     pub block: &'a Block,
-    /// Rotation angle, reduced or not.
+    /// Rotation angle in radians.
     pub angle_rad: f64,
-    /// Weight in the sum over angles, in radians; the weights of a scan sum to pi.
+    /// Weight in radians; those of a whole scan sum to pi.
     pub weight: f64,
 }
 
-/// A reconstruction that grows with every batch of projections.
+/// A reconstruction that grows with every batch of projections: [`crate::Accumulate`] on blocks.
 pub trait Reconstruction: Send {
     /// Adds a batch. The result depends on the batches and their order alone, not on time or threads.
     ///
     /// # Errors
-    /// [`OpError`] if a type or shape differs.
-    fn accumulate(&mut self, batch: &[Projection<'_>]) -> Result<(), OpError>;
+    /// [`OpError`] if a type or shape differs; then none of the batch is added.
+    fn accumulate(&mut self, batch: &[ProjectionBlock<'_>]) -> Result<(), OpError>;
 
-    /// The slices of `rows` from what was accumulated so far, `to[i]` for the i-th of them, f32 `(y, x)`.
-    /// Accumulation can go on afterwards.
+    /// Writes the slice of one row from what was accumulated so far, f32 `(y, x)`; accumulation can go on.
     ///
     /// # Errors
-    /// [`OpError`] if a shape differs or a row is beyond the detector.
-    fn slices(&mut self, rows: Range<usize>, to: &mut [LeaseMut]) -> Result<(), OpError>;
+    /// [`OpError`] if the shape differs or the row is beyond the detector.
+    fn slice(&mut self, row: usize, to: &mut LeaseMut) -> Result<(), OpError>;
 
-    /// How many slices are best made in one call.
-    fn slices_at_once(&self) -> usize;
+    /// Rows that are made together, in order.
+    fn row_groups(&self) -> Vec<Range<usize>>;
+
+    /// Writes the slices of the `group`-th of the [`row_groups`](Self::row_groups), one lease a row.
+    ///
+    /// # Errors
+    /// [`OpError`] if there is no such group or a shape differs.
+    fn slices(&mut self, group: usize, to: &mut [LeaseMut]) -> Result<(), OpError>;
 
     /// Forgets all projections.
     fn reset(&mut self);
+}
+
+/// Why an operation was not done.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpError {
+    /// A reconstruction refused its input.
+    #[error(transparent)]
+    Recon(#[from] ReconError),
+    /// A block has another element type.
+    #[error(transparent)]
+    Element(#[from] ElementMismatch),
+    /// A block has another type or shape.
+    #[error("expected {expected}, found {found}")]
+    Format {
+        /// What the operation was set up for, or takes at all.
+        expected: String,
+        /// What came.
+        found: String,
+    },
+    /// A reference image has another size.
+    #[error("expected a reference image of {expected} pixels, found {found}")]
+    ReferenceLength {
+        /// Pixels of a frame.
+        expected: usize,
+        /// Pixels given.
+        found: usize,
+    },
+    /// The device refused.
+    #[error("{device} failed: {cause}")]
+    Device {
+        /// The device.
+        device: DeviceId,
+        /// What it said.
+        cause: String,
+    },
 }
 
 /// Element types that [`Backend::rescale`] writes.

@@ -3,10 +3,14 @@
 //! Every operation has one meaning, written down here, and an implementation per backend. The one on the
 //! CPU is the reference; another backend may differ from it by the tolerance stated with the operation.
 
+mod backend;
 mod flat_field;
 mod names;
 mod recon;
 
+pub use backend::{
+    AxisEstimate, Backend, FlatField, MeanImage, OUTPUT_TYPES, OpError, ProjectionBlock, Reconstruction,
+};
 pub use flat_field::{BadPixels, FlatFieldSpec, MIN_TRANSMISSION};
 pub use names::UnknownName;
 pub use recon::{
