@@ -1,0 +1,390 @@
+//! TIFF files as stacks of frames: one page a frame, one file a frame, or both.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use ::tiff::decoder::{Decoder, DecodingResult, Limits};
+use ::tiff::tags::{ByteOrder, Tag};
+use beamstream_core::{ElementType, Shape};
+
+use super::pixels::{convert, element_type, is_native_but_for_order, swap_to_native};
+use super::{Extent, MAX_FRAME_BYTES, MAX_FRAMES, ScanError, Stack};
+use crate::hdf5::{Number, NumberClass};
+
+/// How TIFF and BigTIFF files begin, in both byte orders.
+pub(super) const SIGNATURES: [[u8; 4]; 4] = [*b"II*\0", *b"MM\0*", *b"II+\0", *b"MM\0+"];
+
+/// One page of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Page {
+    shape: Shape,
+    number: Number,
+    /// Where its pixels are if they are there as they are and without gaps; else it must be decoded.
+    plain_at: Option<u64>,
+}
+
+/// The pages of one file.
+pub(super) struct TiffFile {
+    path: PathBuf,
+    pages: Vec<Page>,
+    file: File,
+    decoder: Decoder<BufReader<File>>,
+    /// The last page that was decoded, as elements in the machine's byte order.
+    decoded: Option<(usize, Vec<u8>)>,
+}
+
+impl TiffFile {
+    pub(super) fn open(path: &Path) -> Result<Self, ScanError> {
+        let file = File::open(path).map_err(ScanError::io(path))?;
+        let buffered = BufReader::new(file.try_clone().map_err(ScanError::io(path))?);
+        let mut limits = Limits::default();
+        limits.decoding_buffer_size = MAX_FRAME_BYTES;
+        limits.intermediate_buffer_size = MAX_FRAME_BYTES;
+        let mut decoder = Decoder::new(buffered)
+            .map_err(ScanError::tiff(path))?
+            .with_limits(limits);
+        let mut pages = Vec::new();
+        loop {
+            let page = read_page(&mut decoder, path)?;
+            pages.push(page);
+            if !decoder.more_images() {
+                break;
+            }
+            if pages.len() >= MAX_FRAMES {
+                return Err(ScanError::no_frames(
+                    path,
+                    format!("expected at most {MAX_FRAMES} pages, found more"),
+                ));
+            }
+            decoder.next_image().map_err(ScanError::tiff(path))?;
+        }
+        if let [only] = pages[..] {
+            let len = file.metadata().map_err(ScanError::io(path))?.len();
+            pages = imagej_pages(&mut decoder, only, len).unwrap_or(pages);
+        }
+        let first = pages[0];
+        let other = pages
+            .iter()
+            .enumerate()
+            .find(|(_, page)| (page.shape, page.number) != (first.shape, first.number));
+        if let Some((at, page)) = other {
+            let what = format!(
+                "page {at} as {} of {}, unlike the first page",
+                page.number.name(),
+                page.shape
+            );
+            return Err(ScanError::Shape {
+                path: path.to_owned(),
+                what,
+                expected: first.shape,
+                found: page.shape,
+            });
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            pages,
+            file,
+            decoder,
+            decoded: None,
+        })
+    }
+
+    fn decode(&mut self, page: usize) -> Result<&[u8], ScanError> {
+        if self.decoded.as_ref().is_none_or(|(known, _)| *known != page) {
+            self.decoder
+                .seek_to_image(page)
+                .map_err(ScanError::tiff(&self.path))?;
+            let pixels = self.decoder.read_image().map_err(ScanError::tiff(&self.path))?;
+            self.decoded = Some((page, native_bytes(pixels)));
+        }
+        Ok(self.decoded.as_ref().map_or(&[], |(_, bytes)| bytes))
+    }
+}
+
+impl Stack for TiffFile {
+    fn extent(&self) -> Extent {
+        Extent {
+            frames: self.pages.len(),
+            shape: self.pages[0].shape,
+        }
+    }
+
+    fn element(&self) -> ElementType {
+        element_type(self.pages[0].number)
+    }
+
+    fn read(
+        &mut self,
+        frame: usize,
+        rows: Range<usize>,
+        element: ElementType,
+        out: &mut [u8],
+    ) -> Result<(), ScanError> {
+        let Page {
+            shape,
+            mut number,
+            plain_at,
+        } = self.pages[frame];
+        let row_bytes = shape.columns * number.size;
+        let first = rows.start * row_bytes;
+        match plain_at {
+            Some(at) if is_native_but_for_order(number, element) => {
+                self.file
+                    .read_exact_at(out, at + first as u64)
+                    .map_err(ScanError::io(&self.path))?;
+                swap_to_native(number, out);
+            }
+            Some(at) => {
+                let mut stored = vec![0; rows.len() * row_bytes];
+                self.file
+                    .read_exact_at(&mut stored, at + first as u64)
+                    .map_err(ScanError::io(&self.path))?;
+                convert(number, &stored, element, out);
+            }
+            None => {
+                let path = self.path.clone();
+                let decoded = self.decode(frame)?;
+                let stored = decoded.get(first..first + rows.len() * row_bytes);
+                let stored = stored
+                    .ok_or_else(|| ScanError::no_frames(&path, format!("page {frame} is too short")))?;
+                number.big_endian = cfg!(target_endian = "big");
+                convert(number, stored, element, out);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Describes the page at which the decoder stands.
+fn read_page(decoder: &mut Decoder<BufReader<File>>, path: &Path) -> Result<Page, ScanError> {
+    let (columns, rows) = decoder.dimensions().map_err(ScanError::tiff(path))?;
+    let shape = Shape::new(rows as usize, columns as usize);
+    let mut tag = |tag| {
+        decoder
+            .find_tag_unsigned_vec::<u64>(tag)
+            .map_err(ScanError::tiff(path))
+    };
+    let bits = tag(Tag::BitsPerSample)?.unwrap_or_else(|| vec![1]);
+    let format = tag(Tag::SampleFormat)?
+        .and_then(|f| f.first().copied())
+        .unwrap_or(1);
+    let compression = tag(Tag::Compression)?
+        .and_then(|c| c.first().copied())
+        .unwrap_or(1);
+    let offsets = tag(Tag::StripOffsets)?.unwrap_or_default();
+    let counts = tag(Tag::StripByteCounts)?.unwrap_or_default();
+    let class = match format {
+        1 => NumberClass::Unsigned,
+        2 => NumberClass::Signed,
+        3 => NumberClass::Float,
+        _ => {
+            return Err(ScanError::no_frames(
+                path,
+                format!("expected integers or floats, found TIFF sample format {format}"),
+            ));
+        }
+    };
+    let &[bits] = bits.as_slice() else {
+        return Err(ScanError::no_frames(
+            path,
+            format!("expected one value a pixel, found {}", bits.len()),
+        ));
+    };
+    if !matches!(
+        (class, bits),
+        (NumberClass::Float, 16 | 32 | 64) | (NumberClass::Unsigned | NumberClass::Signed, 8 | 16 | 32 | 64)
+    ) {
+        return Err(ScanError::no_frames(
+            path,
+            format!("expected pixels of 8, 16, 32 or 64 bits, found {bits}"),
+        ));
+    }
+    let big_endian = decoder.byte_order() == ByteOrder::BigEndian;
+    let number = Number {
+        size: bits as usize / 8,
+        class,
+        big_endian,
+    };
+    let bytes = shape.checked_len().and_then(|len| len.checked_mul(number.size));
+    let bytes = bytes.filter(|bytes| *bytes > 0 && *bytes <= MAX_FRAME_BYTES);
+    let bytes =
+        bytes.ok_or_else(|| ScanError::no_frames(path, format!("pages of {shape} pixels cannot be read")))?;
+
+    let without_gaps = offsets
+        .iter()
+        .zip(&counts)
+        .zip(offsets.iter().skip(1))
+        .all(|((at, len), next)| at.checked_add(*len) == Some(*next));
+    let is_whole = counts
+        .iter()
+        .try_fold(0_u64, |sum, count| sum.checked_add(*count))
+        .is_some_and(|sum| sum >= bytes as u64);
+    let is_plain =
+        compression == 1 && !offsets.is_empty() && offsets.len() == counts.len() && without_gaps && is_whole;
+    Ok(Page {
+        shape,
+        number,
+        plain_at: is_plain.then(|| offsets[0]),
+    })
+}
+
+/// ImageJ writes stacks of more than 4 GiB as one page: the others follow it, counted in the description only.
+fn imagej_pages(decoder: &mut Decoder<BufReader<File>>, only: Page, file_len: u64) -> Option<Vec<Page>> {
+    let at = only.plain_at?;
+    let description = decoder.get_tag_ascii_string(Tag::ImageDescription).ok()?;
+    let images = description
+        .strip_prefix("ImageJ=")?
+        .lines()
+        .find_map(|line| line.strip_prefix("images="))?;
+    let images: usize = images.trim().parse().ok()?;
+    let bytes = (only.shape.len() * only.number.size) as u64;
+    let end = (images as u64).checked_mul(bytes)?.checked_add(at)?;
+    let pages = (0..images as u64).map(|n| Page {
+        plain_at: Some(at + n * bytes),
+        ..only
+    });
+    (images > 1 && images <= MAX_FRAMES && end <= file_len).then(|| pages.collect())
+}
+
+/// The decoded pixels as bytes in the machine's order.
+fn native_bytes(pixels: DecodingResult) -> Vec<u8> {
+    match pixels {
+        DecodingResult::U8(v) => v,
+        DecodingResult::I8(v) => bytemuck::cast_slice(&v).to_vec(),
+        DecodingResult::U16(v) => bytemuck::cast_slice(&v).to_vec(),
+        DecodingResult::I16(v) => bytemuck::cast_slice(&v).to_vec(),
+        DecodingResult::F16(v) => v.into_iter().flat_map(half::f16::to_ne_bytes).collect(),
+        DecodingResult::U32(v) => bytemuck::cast_slice(&v).to_vec(),
+        DecodingResult::I32(v) => bytemuck::cast_slice(&v).to_vec(),
+        DecodingResult::F32(v) => bytemuck::cast_slice(&v).to_vec(),
+        DecodingResult::U64(v) => bytemuck::cast_slice(&v).to_vec(),
+        DecodingResult::I64(v) => bytemuck::cast_slice(&v).to_vec(),
+        DecodingResult::F64(v) => bytemuck::cast_slice(&v).to_vec(),
+    }
+}
+
+/// A folder with one frame a file, in the order of the numbers in their names.
+///
+/// Files are opened as they are read; the first one tells shape and type of all.
+pub(super) struct TiffFolder {
+    files: Vec<PathBuf>,
+    shape: Shape,
+    element: ElementType,
+    open: Option<(usize, TiffFile)>,
+}
+
+impl TiffFolder {
+    pub(super) fn open(folder: &Path) -> Result<Self, ScanError> {
+        let files = numbered_files(folder)?;
+        let Some(path) = files.first() else {
+            return Err(ScanError::no_frames(
+                folder,
+                "expected TIFF files, found none in this folder",
+            ));
+        };
+        let first = TiffFile::open(path)?;
+        if first.pages.len() > 1 {
+            let pages = first.pages.len();
+            return Err(ScanError::no_frames(
+                path,
+                format!("expected one frame a file in a folder, found {pages} pages"),
+            ));
+        }
+        let (shape, element) = (first.extent().shape, first.element());
+        Ok(Self {
+            files,
+            shape,
+            element,
+            open: Some((0, first)),
+        })
+    }
+}
+
+impl Stack for TiffFolder {
+    fn extent(&self) -> Extent {
+        Extent {
+            frames: self.files.len(),
+            shape: self.shape,
+        }
+    }
+
+    fn element(&self) -> ElementType {
+        self.element
+    }
+
+    fn read(
+        &mut self,
+        frame: usize,
+        rows: Range<usize>,
+        element: ElementType,
+        out: &mut [u8],
+    ) -> Result<(), ScanError> {
+        if self.open.as_ref().is_none_or(|(known, _)| *known != frame) {
+            let path = &self.files[frame];
+            let file = TiffFile::open(path)?;
+            let found = file.extent().shape;
+            if found != self.shape || file.element() != self.element {
+                let what = format!("a frame of {}, after frames of {},", file.element(), self.element);
+                return Err(ScanError::Shape {
+                    path: path.clone(),
+                    what,
+                    expected: self.shape,
+                    found,
+                });
+            }
+            self.open = Some((frame, file));
+        }
+        match &mut self.open {
+            Some((_, file)) => file.read(0, rows, element, out),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The TIFF files of a folder, sorted by the last number in their names, padded or not.
+fn numbered_files(folder: &Path) -> Result<Vec<PathBuf>, ScanError> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(ScanError::io(folder))? {
+        let path = entry.map_err(ScanError::io(folder))?.path();
+        let extension = path.extension().map(|e| e.to_string_lossy().to_lowercase());
+        if extension.is_some_and(|e| e == "tif" || e == "tiff") {
+            files.push((sort_key(&path), path));
+        }
+    }
+    files.sort();
+    Ok(files.into_iter().map(|(_, path)| path).collect())
+}
+
+/// The name in front of the last number, and the number.
+fn sort_key(path: &Path) -> (String, u64) {
+    let stem = path
+        .file_stem()
+        .map(|stem| stem.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let end = stem.rfind(|c: char| c.is_ascii_digit()).map_or(0, |at| at + 1);
+    let start = stem[..end]
+        .rfind(|c: char| !c.is_ascii_digit())
+        .map_or(0, |at| at + stem[at..].chars().next().map_or(1, char::len_utf8));
+    let number = stem[start.min(end)..end].parse().unwrap_or(0);
+    (stem[..start.min(end)].to_owned(), number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_sorted_by_number() {
+        let mut names = ["a_10.tif", "a_9.tif", "a_100.tif", "a_1.tif"].map(PathBuf::from);
+        names.sort_by_key(|path| sort_key(path));
+        assert_eq!(
+            names.map(|n| n.display().to_string()),
+            ["a_1.tif", "a_9.tif", "a_10.tif", "a_100.tif"]
+        );
+        assert_eq!(sort_key(Path::new("dläne.tif")), (String::new(), 0));
+        assert_eq!(sort_key(Path::new("ü7ü.tif")), ("ü".to_owned(), 7));
+    }
+}
