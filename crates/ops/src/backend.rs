@@ -38,6 +38,9 @@ pub trait Backend: Send + Sync {
     /// Memory that a reconstruction takes on the device.
     fn reconstruction_memory(&self, spec: &ReconSpec) -> Memory;
 
+    /// Most slices that [`Reconstruction::slices`] makes together.
+    fn slices_at_once(&self, spec: &ReconSpec) -> usize;
+
     /// Writes `from` (f32) into `to` (f16, u16, u8 or f32): `range` LO becomes 0 and HI the highest integer, values
     /// are rounded and what lies outside is cut. Floats are converted, the range does not touch them.
     ///
@@ -94,8 +97,10 @@ pub trait FlatField: Send {
 /// One projection of a batch.
 #[derive(Debug, Clone, Copy)]
 pub struct ProjectionBlock<'a> {
-    /// Line integrals, f32 `(row, column)`.
+    /// Line integrals, f32 `(row, column)`; it may have more rows than are reconstructed.
     pub block: &'a Block,
+    /// The row of the block that is the first to be reconstructed.
+    pub first_row: usize,
     /// Rotation angle in radians.
     pub angle_rad: f64,
     /// Weight in radians; those of a whole scan sum to pi.

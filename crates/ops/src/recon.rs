@@ -297,6 +297,22 @@ pub enum ReconError {
         /// Row asked for.
         found: usize,
     },
+    /// There is no such group of rows.
+    #[error("expected a group below {groups}, found {found}")]
+    Group {
+        /// Groups that there are.
+        groups: usize,
+        /// Group asked for.
+        found: usize,
+    },
+    /// The number of buffers is not the number of rows of the group.
+    #[error("expected a buffer for each of {expected} slices, found {found}")]
+    Slices {
+        /// Rows of the group.
+        expected: usize,
+        /// Buffers given.
+        found: usize,
+    },
     /// The buffer for a slice has another size.
     #[error("expected room for {expected} voxels, found {found}")]
     SliceLength {

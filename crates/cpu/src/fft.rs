@@ -1,0 +1,288 @@
+//! Fourier transforms of eight lanes at once.
+//!
+//! A transform of length `n = n1 * n2` is done in two passes over memory (the first two steps of Bailey's
+//! four-step scheme): `n2` transforms of length `n1` with a stride, then `n1` transforms of length `n2`.
+//! Each of these short ones fits the first-level cache and runs as a self-sorting radix 2, 3, 4, 5 transform.
+//!
+//! # Source
+//! D. H. Bailey, "FFTs in external or hierarchical memory", J. Supercomputing 4 (1990) 23;
+//! C. Van Loan, "Computational Frameworks for the Fast Fourier Transform" (1992), section 1.7 (Stockham).
+
+use std::f64::consts::TAU;
+
+use crate::simd::{Cell, Complex, Lanes};
+
+/// The smallest even number of at least `least` that has no prime factor above 5.
+pub(crate) fn good_length(least: usize) -> usize {
+    let is_good = |n: usize| [2, 3, 5].iter().fold(n, |rest, prime| without(rest, *prime)) == 1;
+    (least.max(2)..).find(|n| n % 2 == 0 && is_good(*n)).unwrap_or(least)
+}
+
+fn without(mut n: usize, prime: usize) -> usize {
+    while n > 1 && n.is_multiple_of(prime) {
+        n /= prime;
+    }
+    n
+}
+
+/// `exp(-2 pi i part / whole)`.
+fn root(part: usize, whole: usize) -> [f32; 2] {
+    let (sin, cos) = (TAU * (part % whole) as f64 / whole as f64).sin_cos();
+    [cos as f32, -sin as f32]
+}
+
+/// Room for the short transforms.
+pub(crate) struct FftScratch {
+    here: Vec<Cell>,
+    there: Vec<Cell>,
+}
+
+/// A forward transform, `X[k] = sum of x[j] exp(-2 pi i j k / n)`.
+///
+/// For the inverse, exchange real and imaginary parts on loading and on storing.
+pub(crate) struct LaneFft {
+    first: ShortFft,
+    second: ShortFft,
+    /// `exp(-2 pi i j2 k1 / n)`, `(j2, k1)`.
+    twiddles: Vec<[f32; 2]>,
+}
+
+impl LaneFft {
+    /// A transform of a [`good_length`].
+    pub(crate) fn new(len: usize) -> Self {
+        let divides = |n: &usize| len.is_multiple_of(*n);
+        let n1 = (1..=len.isqrt()).rev().find(divides).unwrap_or(1);
+        let n2 = len / n1;
+        let twiddles = (0..len).map(|at| root((at / n1) * (at % n1), len)).collect();
+        Self { first: ShortFft::new(n1), second: ShortFft::new(n2), twiddles }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.twiddles.len()
+    }
+
+    pub(crate) fn scratch(&self) -> FftScratch {
+        let len = self.first.len.max(self.second.len);
+        FftScratch { here: vec![Cell::default(); len], there: vec![Cell::default(); len] }
+    }
+
+    /// Transforms what `load` gives for each index and hands the result to `store`, in no particular order.
+    ///
+    /// `work` holds [`len`](Self::len) cells. `load` may read what `work` holds at the same index.
+    #[inline(always)]
+    pub(crate) fn run<V: Lanes>(
+        &self,
+        work: &mut [Cell],
+        scratch: &mut FftScratch,
+        load: impl Fn(usize, &Cell) -> Complex<V>,
+        mut store: impl FnMut(usize, Complex<V>),
+    ) {
+        let (n1, n2) = (self.first.len, self.second.len);
+        let work = &mut work[..n1 * n2];
+        for j2 in 0..n2 {
+            for (j1, cell) in scratch.here[..n1].iter_mut().enumerate() {
+                let at = j1 * n2 + j2;
+                load(at, &work[at]).store(cell);
+            }
+            let done = self.first.run::<V>(&mut scratch.here, &mut scratch.there);
+            let twiddles = &self.twiddles[j2 * n1..][..n1];
+            for (k1, (cell, [re, im])) in done.iter().zip(twiddles).enumerate() {
+                let turned = Complex::load(cell).mul(V::splat(*re), V::splat(*im));
+                turned.store(&mut work[k1 * n2 + j2]);
+            }
+        }
+        for (k1, line) in work.chunks_exact_mut(n2).enumerate() {
+            let done = self.second.run::<V>(line, &mut scratch.there);
+            for (k2, cell) in done.iter().enumerate() {
+                store(k1 + n1 * k2, Complex::load(cell));
+            }
+        }
+    }
+}
+
+/// One stage of a short transform.
+struct Stage {
+    radix: usize,
+    /// Elements between those that one butterfly writes.
+    stride: usize,
+    /// `exp(-2 pi i p t / (radix * parts))` for t from 1, `(p, t)`.
+    twiddles: Vec<[f32; 2]>,
+}
+
+/// A transform that fits the first-level cache.
+struct ShortFft {
+    len: usize,
+    stages: Vec<Stage>,
+}
+
+impl ShortFft {
+    fn new(len: usize) -> Self {
+        let (mut rest, mut stride) = (len, 1);
+        let mut stages = Vec::new();
+        while rest > 1 {
+            let radix = [4, 2, 3, 5].into_iter().find(|r| rest.is_multiple_of(*r)).unwrap_or(rest);
+            let parts = rest / radix;
+            let twiddles =
+                (0..parts).flat_map(|p| (1..radix).map(move |t| root(p * t, radix * parts))).collect();
+            stages.push(Stage { radix, stride, twiddles });
+            rest = parts;
+            stride *= radix;
+        }
+        Self { len, stages }
+    }
+
+    /// Transforms the first `len` cells of `here`; the result lies in one of the two.
+    #[inline(always)]
+    fn run<'a, V: Lanes>(&self, here: &'a mut [Cell], there: &'a mut [Cell]) -> &'a [Cell] {
+        let (mut from, mut to) = (&mut here[..self.len], &mut there[..self.len]);
+        for stage in &self.stages {
+            match stage.radix {
+                2 => stage.run::<V, 2>(from, to, radix2),
+                3 => stage.run::<V, 3>(from, to, radix3),
+                4 => stage.run::<V, 4>(from, to, radix4),
+                _ => stage.run::<V, 5>(from, to, radix5),
+            }
+            std::mem::swap(&mut from, &mut to);
+        }
+        from
+    }
+}
+
+impl Stage {
+    #[inline(always)]
+    fn run<V: Lanes, const R: usize>(
+        &self,
+        from: &[Cell],
+        to: &mut [Cell],
+        butterfly: impl Fn([Complex<V>; R]) -> [Complex<V>; R],
+    ) {
+        let part = from.len() / R;
+        let groups = to.chunks_exact_mut(R * self.stride).zip(self.twiddles.chunks_exact(R - 1));
+        for (p, (group, twiddles)) in groups.enumerate() {
+            for q in 0..self.stride {
+                let at = p * self.stride + q;
+                let values = butterfly(std::array::from_fn(|t| Complex::load(&from[t * part + at])));
+                values[0].store(&mut group[q]);
+                for t in 1..R {
+                    let [re, im] = twiddles[t - 1];
+                    values[t].mul(V::splat(re), V::splat(im)).store(&mut group[t * self.stride + q]);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn radix2<V: Lanes>([a, b]: [Complex<V>; 2]) -> [Complex<V>; 2] {
+    [a.add(b), a.sub(b)]
+}
+
+#[inline(always)]
+fn radix3<V: Lanes>([a, b, c]: [Complex<V>; 3]) -> [Complex<V>; 3] {
+    let half_root_of_3 = V::splat(0.866_025_4);
+    let sum = b.add(c);
+    let middle = Complex {
+        re: sum.re.neg_mul_add(V::splat(0.5), a.re),
+        im: sum.im.neg_mul_add(V::splat(0.5), a.im),
+    };
+    let turned = b.sub(c).turn_back().scale(half_root_of_3);
+    [a.add(sum), middle.add(turned), middle.sub(turned)]
+}
+
+#[inline(always)]
+fn radix4<V: Lanes>([a, b, c, d]: [Complex<V>; 4]) -> [Complex<V>; 4] {
+    let (even_sum, even_difference) = (a.add(c), a.sub(c));
+    let (odd_sum, odd_turned) = (b.add(d), b.sub(d).turn_back());
+    [
+        even_sum.add(odd_sum),
+        even_difference.add(odd_turned),
+        even_sum.sub(odd_sum),
+        even_difference.sub(odd_turned),
+    ]
+}
+
+#[inline(always)]
+fn radix5<V: Lanes>([a, b, c, d, e]: [Complex<V>; 5]) -> [Complex<V>; 5] {
+    let (cos1, cos2) = (V::splat(0.309_017), V::splat(-0.809_017));
+    let (sin1, sin2) = (V::splat(0.951_056_5), V::splat(0.587_785_25));
+    let (outer, inner) = (b.add(e), c.add(d));
+    let (outer_turned, inner_turned) = (b.sub(e).turn_back(), c.sub(d).turn_back());
+    let mix = |x: Complex<V>, wx: V, y: Complex<V>, wy: V, rest: Complex<V>| Complex {
+        re: x.re.mul_add(wx, y.re.mul_add(wy, rest.re)),
+        im: x.im.mul_add(wx, y.im.mul_add(wy, rest.im)),
+    };
+    let first = mix(outer, cos1, inner, cos2, a);
+    let second = mix(outer, cos2, inner, cos1, a);
+    let first_turned = mix(outer_turned, sin1, inner_turned, sin2, Complex::zero());
+    let second_turned = outer_turned.scale(sin2).sub(inner_turned.scale(sin1));
+    [
+        a.add(outer).add(inner),
+        first.add(first_turned),
+        second.add(second_turned),
+        second.sub(second_turned),
+        first.sub(first_turned),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simd::{Kernel, WIDTH, run};
+
+    struct Forward<'a> {
+        fft: &'a LaneFft,
+        input: &'a [Cell],
+    }
+
+    impl Kernel for Forward<'_> {
+        type Output = Vec<Cell>;
+
+        #[inline(always)]
+        fn run<V: Lanes>(self) -> Vec<Cell> {
+            let mut work = self.input.to_vec();
+            let mut out = vec![Cell::default(); work.len()];
+            self.fft.run::<V>(
+                &mut work,
+                &mut self.fft.scratch(),
+                |_, cell| Complex::load(cell),
+                |k, value| value.store(&mut out[k]),
+            );
+            out
+        }
+    }
+
+    fn naive(input: &[Cell], lane: usize) -> Vec<[f64; 2]> {
+        let n = input.len();
+        let term = |j: usize, k: usize| {
+            let (sin, cos) = (-TAU * ((j * k) % n) as f64 / n as f64).sin_cos();
+            let (re, im) = (f64::from(input[j].re[lane]), f64::from(input[j].im[lane]));
+            [re * cos - im * sin, re * sin + im * cos]
+        };
+        (0..n).map(|k| (0..n).map(|j| term(j, k)).fold([0.0; 2], |s, t| [s[0] + t[0], s[1] + t[1]])).collect()
+    }
+
+    #[test]
+    fn transforms_equal_the_sum_that_defines_them() {
+        for n in [2, 4, 6, 8, 10, 16, 30, 60, 64, 90, 120, 128, 250, 320, 486] {
+            let value = |j: usize, lane: usize, seed: usize| ((j * 37 + lane * 11 + seed) % 23) as f32 / 11.0 - 1.0;
+            let input: Vec<Cell> = (0..n)
+                .map(|j| Cell {
+                    re: std::array::from_fn(|lane| value(j, lane, 1)),
+                    im: std::array::from_fn(|lane| value(j * j, lane, 5)),
+                })
+                .collect();
+            let out = run(Forward { fft: &LaneFft::new(n), input: &input });
+            for lane in [0, WIDTH - 1] {
+                for (k, [re, im]) in naive(&input, lane).into_iter().enumerate() {
+                    let error = (f64::from(out[k].re[lane]) - re).hypot(f64::from(out[k].im[lane]) - im);
+                    assert!(error < 1e-5 * n as f64, "length {n}, frequency {k}: off by {error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn good_lengths_are_even_and_have_small_factors() {
+        assert_eq!([1, 2, 7, 2560, 2561, 4096, 1361].map(good_length), [2, 2, 8, 2560, 2592, 4096, 1440]);
+    }
+}

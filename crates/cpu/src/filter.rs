@@ -1,0 +1,334 @@
+//! Filters of projections: their frequency response, and rows of a batch to filtered spectra.
+
+use std::f64::consts::{PI, TAU};
+
+use beamstream_ops::{Filter, Padding, Projection, ReconSpec, RotationAxis};
+use rayon::prelude::*;
+
+use crate::fft::{FftScratch, LaneFft, good_length};
+use crate::pool::Workers;
+use crate::rows::{RowGroup, with_lanes};
+use crate::simd::{Cell, Complex, Kernel, Lanes, WIDTH, run};
+
+/// Response of a filter at the frequencies `k / padded`, for k from 0 to `padded / 2`.
+///
+/// The ramp is the transform of the band-limited one in space, `h[0] = 1/4`, `h[n] = -1 / (pi n)^2` for odd n,
+/// so that a row of `padded / 2` columns is filtered without wrap-round and with its grey level.
+///
+/// # Source
+/// G. N. Ramachandran, A. V. Lakshminarayanan, PNAS 68 (1971) 2236; A. C. Kak, M. Slaney, "Principles of
+/// Computerized Tomographic Imaging" (1988), equation 61.
+pub(crate) fn response(filter: Filter, padded: usize) -> Vec<f64> {
+    let cosines: Vec<f64> = (0..padded).map(|at| (TAU * at as f64 / padded as f64).cos()).collect();
+    let half = padded / 2;
+    let ramp = |k: usize| {
+        let mut sum = 0.25;
+        for n in (1..=half).step_by(2) {
+            // The value in the middle, where n and -n meet, is there once.
+            let count = if 2 * n == padded { 1.0 } else { 2.0 };
+            sum -= count * cosines[k * n % padded] / (PI * n as f64).powi(2);
+        }
+        sum
+    };
+    (0..=half).map(|k| window(filter, k as f64 / padded as f64).map_or(1.0, |window| window * ramp(k))).collect()
+}
+
+/// Window on the ramp at a frequency in cycles per pixel; `None` stands for no filter at all.
+fn window(filter: Filter, frequency: f64) -> Option<f64> {
+    let turn = PI * frequency;
+    Some(match filter {
+        Filter::Ramp => 1.0,
+        Filter::SheppLogan if turn == 0.0 => 1.0,
+        Filter::SheppLogan => turn.sin() / turn,
+        Filter::Cosine => turn.cos(),
+        Filter::Hann => 0.5 + 0.5 * (2.0 * turn).cos(),
+        Filter::Hamming => 0.54 + 0.46 * (2.0 * turn).cos(),
+        Filter::Parzen => (1.0 - 2.0 * frequency).powi(3),
+        Filter::None => return None,
+    })
+}
+
+/// A thread's memory for transforms of up to some length.
+pub(crate) struct RowScratch {
+    pub(crate) work: Vec<Cell>,
+    pub(crate) out: Vec<Cell>,
+    pub(crate) fft: FftScratch,
+}
+
+impl RowScratch {
+    pub(crate) fn new(fft: &LaneFft) -> Self {
+        Self { work: vec![Cell::default(); fft.len()], out: vec![Cell::default(); fft.len()], fft: fft.scratch() }
+    }
+}
+
+/// Turns rows of projections into filtered spectra.
+pub(crate) struct RowFilter {
+    columns: usize,
+    padding: Padding,
+    pub(crate) fft: LaneFft,
+    /// Response over the length of the transform, up to the highest frequency.
+    response: Vec<f64>,
+    /// Axis that the spectra refer to, in columns.
+    axis_px: f64,
+    /// Distance of each row's axis from that, where they differ.
+    tilt_px: Option<Vec<f64>>,
+}
+
+impl RowFilter {
+    pub(crate) fn new(spec: &ReconSpec) -> Self {
+        let fft = LaneFft::new(good_length(2 * spec.columns));
+        let scale = 1.0 / fft.len() as f64;
+        let response = response(spec.filter, fft.len()).into_iter().map(|value| value * scale).collect();
+        let (axis_px, tilt_px) = match &spec.rotation_axis {
+            RotationAxis::Same(axis_px) => (*axis_px, None),
+            RotationAxis::PerRow(axes) => {
+                let middle = axes.iter().sum::<f64>() / axes.len().max(1) as f64;
+                (middle, Some(axes.iter().map(|axis| axis - middle).collect()))
+            }
+        };
+        Self { columns: spec.columns, padding: spec.padding, fft, response, axis_px, tilt_px }
+    }
+
+    /// The axis that the spectra refer to, in columns.
+    pub(crate) fn axis_px(&self) -> f64 {
+        self.axis_px
+    }
+
+    /// Frequencies of a spectrum: from `-len / 2` to `len / 2`, both included, for half of the one at the ends.
+    pub(crate) fn frequencies(&self) -> usize {
+        self.fft.len() + 1
+    }
+
+    /// What the frequencies `k / len` of a projection are multiplied with, for k from 0: the filter, the weight, and
+    /// the phase that moves the zero of its columns to `zero_px`.
+    pub(crate) fn multipliers(&self, weight: f64, zero_px: f64, out: &mut [[f32; 2]]) {
+        let step = TAU * zero_px / self.fft.len() as f64;
+        let turn = Phasor::new(step * WIDTH as f64);
+        let mut phases: [Phasor; WIDTH] = std::array::from_fn(|lane| Phasor::new(step * lane as f64));
+        for (values, responses) in out.chunks_mut(WIDTH).zip(self.response.chunks(WIDTH)) {
+            for ((value, response), phase) in values.iter_mut().zip(responses).zip(&mut phases) {
+                let scale = weight * response;
+                *value = [(scale * phase.cos) as f32, (scale * phase.sin) as f32];
+                *phase = phase.turned(turn);
+            }
+        }
+        // The highest frequency stands at both ends of a spectrum.
+        if let Some([re, im]) = out.last_mut() {
+            *re *= 0.5;
+            *im *= 0.5;
+        }
+    }
+
+    /// Filtered spectra `(projection, frequency, lane)` of a group's rows.
+    ///
+    /// `multipliers` holds [`multipliers`](Self::multipliers) of each projection.
+    pub(crate) fn spectra(
+        &self,
+        batch: &[Projection<'_>],
+        multipliers: &[[f32; 2]],
+        group: &RowGroup,
+        workers: &Workers<RowScratch>,
+        spectra: &mut [f32],
+    ) {
+        let projections = WIDTH / group.lanes;
+        let spectrum_len = self.frequencies() * group.floats();
+        let jobs = spectra.par_chunks_mut(projections * spectrum_len).zip(batch.par_chunks(projections));
+        jobs.zip(multipliers.par_chunks(projections * self.response.len())).for_each(
+            |((spectra, projections), multipliers)| {
+                workers.with_scratch(|scratch| {
+                    let job = SpectrumJob { filter: self, group, projections, multipliers, scratch, spectra };
+                    with_lanes!(group.lanes, L => run(SpectrumKernel::<L>(job)));
+                    if let Some(tilt_px) = &self.tilt_px {
+                        for spectrum in job_spectra(spectra, spectrum_len) {
+                            self.move_rows(spectrum, group, tilt_px);
+                        }
+                    }
+                });
+            },
+        );
+    }
+
+    /// Moves the rows of a group by their own distances, in Fourier space.
+    ///
+    /// With `A + iB` the spectrum of two rows, `conj((A + iB)(-k)) = (A - iB)(k)`, which tells the two apart.
+    fn move_rows(&self, spectrum: &mut [f32], group: &RowGroup, tilt_px: &[f64]) {
+        let (lanes, middle) = (group.lanes, self.fft.len() / 2);
+        let tilt = |lane, part| group.row(lane, part).and_then(|row| tilt_px.get(row)).copied().unwrap_or(0.0);
+        for lane in 0..lanes {
+            let step = TAU / self.fft.len() as f64;
+            let steps = [0, 1].map(|part| Phasor::new(step * tilt(lane, part)));
+            let mut phases = [Phasor::new(0.0); 2];
+            for k in 0..=middle {
+                let (up, down) = ((middle + k) * 2 * lanes + lane, (middle - k) * 2 * lanes + lane);
+                let value = |at: usize| [f64::from(spectrum[at]), f64::from(spectrum[at + lanes])];
+                let ([ur, ui], [dr, di]) = (value(up), value(down));
+                let real_row = phases[0].times([0.5 * (ur + dr), 0.5 * (ui - di)]);
+                let imaginary_row = phases[1].times([0.5 * (ui + di), 0.5 * (dr - ur)]);
+                spectrum[up] = (real_row[0] - imaginary_row[1]) as f32;
+                spectrum[up + lanes] = (real_row[1] + imaginary_row[0]) as f32;
+                spectrum[down] = (real_row[0] + imaginary_row[1]) as f32;
+                spectrum[down + lanes] = (imaginary_row[0] - real_row[1]) as f32;
+                phases = std::array::from_fn(|part| phases[part].turned(steps[part]));
+            }
+        }
+    }
+}
+
+fn job_spectra(spectra: &mut [f32], spectrum_len: usize) -> impl Iterator<Item = &mut [f32]> {
+    spectra.chunks_exact_mut(spectrum_len)
+}
+
+/// `cos + i sin` of an angle that grows by steps.
+#[derive(Clone, Copy)]
+struct Phasor {
+    cos: f64,
+    sin: f64,
+}
+
+impl Phasor {
+    fn new(angle: f64) -> Self {
+        let (sin, cos) = angle.sin_cos();
+        Self { cos, sin }
+    }
+
+    fn turned(self, step: Self) -> Self {
+        Self { cos: self.cos * step.cos - self.sin * step.sin, sin: self.cos * step.sin + self.sin * step.cos }
+    }
+
+    fn times(self, [re, im]: [f64; 2]) -> [f64; 2] {
+        [self.cos * re - self.sin * im, self.cos * im + self.sin * re]
+    }
+}
+
+/// As many projections as fill the lanes with a group's rows.
+struct SpectrumJob<'a> {
+    filter: &'a RowFilter,
+    group: &'a RowGroup,
+    projections: &'a [Projection<'a>],
+    multipliers: &'a [[f32; 2]],
+    scratch: &'a mut RowScratch,
+    spectra: &'a mut [f32],
+}
+
+struct SpectrumKernel<'a, const L: usize>(SpectrumJob<'a>);
+
+impl<const L: usize> Kernel for SpectrumKernel<'_, L> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<V: Lanes>(self) {
+        let SpectrumJob { filter, group, projections, multipliers, scratch, spectra } = self.0;
+        let (len, columns, half) = (filter.fft.len(), filter.columns, filter.fft.len() / 2);
+        load_rows::<V, L>(group, projections, columns, &mut scratch.out);
+        let pixels = &scratch.out[..columns];
+        let (first, last) = match filter.padding {
+            Padding::Zero => (Cell::default(), Cell::default()),
+            Padding::Edge => (pixels[0], pixels[columns - 1]),
+        };
+        let after_last = columns + (len - columns) / 2;
+        let load = |at: usize, _: &Cell| match pixels.get(at) {
+            Some(cell) => Complex::<V>::load(cell),
+            None if at < after_last => Complex::load(&last),
+            None => Complex::load(&first),
+        };
+        let spectrum_len = filter.frequencies() * 2 * L;
+        let count = projections.len();
+        let multiplier_of = |k: usize, sign: f32| {
+            let mut cell = Cell::default();
+            for lane in 0..WIDTH {
+                let projection = (lane / L).min(count - 1);
+                let [re, im] = multipliers[projection * filter.response.len() + k];
+                cell.re[lane] = re;
+                cell.im[lane] = sign * im;
+            }
+            Complex::<V>::load(&cell)
+        };
+        let mut put = |index: usize, value: Complex<V>| put::<V, L>(spectra, spectrum_len, index, value);
+        filter.fft.run::<V>(&mut scratch.work, &mut scratch.fft, load, |at, value| {
+            if at <= half {
+                let by = multiplier_of(at, 1.0);
+                put(half + at, value.mul(by.re, by.im));
+            }
+            if at >= half {
+                let by = multiplier_of(len - at, -1.0);
+                put(at - half, value.mul(by.re, by.im));
+            }
+        });
+    }
+}
+
+/// Writes one frequency of as many projections as there are in `spectra`.
+#[inline(always)]
+fn put<V: Lanes, const L: usize>(spectra: &mut [f32], spectrum_len: usize, index: usize, value: Complex<V>) {
+    let mut cell = Cell::default();
+    value.store(&mut cell);
+    for (slot, spectrum) in spectra.chunks_exact_mut(spectrum_len).enumerate() {
+        let to = &mut spectrum[index * 2 * L..][..2 * L];
+        for lane in 0..L {
+            to[lane] = cell.re[slot * L + lane];
+            to[L + lane] = cell.im[slot * L + lane];
+        }
+    }
+}
+
+/// Brings the rows of a group, of one or more projections, side by side: `(column, lane)`.
+#[inline(always)]
+fn load_rows<V: Lanes, const L: usize>(
+    group: &RowGroup,
+    projections: &[Projection<'_>],
+    columns: usize,
+    out: &mut [Cell],
+) {
+    let row_of = |lane: usize, part: usize| -> &[f32] {
+        let pixels = projections.get(lane / L).map(|projection| projection.pixels);
+        let row = group.row(lane % L, part);
+        pixels.zip(row).and_then(|(pixels, row)| pixels.get(row * columns..(row + 1) * columns)).unwrap_or(&[])
+    };
+    for part in 0..2 {
+        let rows: [&[f32]; WIDTH] = std::array::from_fn(|lane| row_of(lane, part));
+        for start in (0..columns).step_by(WIDTH) {
+            let count = WIDTH.min(columns - start);
+            let octets: [[f32; WIDTH]; WIDTH] = std::array::from_fn(|lane| octet(rows[lane], start));
+            let turned = V::transpose(std::array::from_fn(|lane| V::load(&octets[lane])));
+            for (value, cell) in turned.into_iter().zip(&mut out[start..start + count]) {
+                value.store(if part == 0 { &mut cell.re } else { &mut cell.im });
+            }
+        }
+    }
+}
+
+/// Eight columns of a row from `start` on, zeros past its end and in place of values that are not finite.
+#[inline(always)]
+fn octet(row: &[f32], start: usize) -> [f32; WIDTH] {
+    let mut values = [0.0; WIDTH];
+    if let Some(all) = row.get(start..start + WIDTH) {
+        values.copy_from_slice(all);
+    } else if let Some(rest) = row.get(start..) {
+        values[..rest.len()].copy_from_slice(rest);
+    }
+    values.map(|value| if value.is_finite() { value } else { 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ramp_is_that_of_the_frequency() {
+        let len = 256;
+        for (k, value) in response(Filter::Ramp, len).into_iter().enumerate() {
+            assert!((value - k as f64 / len as f64).abs() < 1.0 / (9.0 * len as f64), "{k}: {value}");
+        }
+    }
+
+    #[test]
+    fn windows_start_at_one_and_only_lower() {
+        let ramp = response(Filter::Ramp, 128);
+        for filter in Filter::ALL.iter().filter(|f| **f != Filter::None) {
+            let windowed = response(*filter, 128);
+            assert!((windowed[0] / ramp[0] - 1.0).abs() < 1e-12, "{filter}");
+            assert!(windowed.iter().zip(&ramp).all(|(w, r)| *w <= *r && *w >= 0.0), "{filter}");
+        }
+        assert!(response(Filter::None, 128).iter().all(|v| *v == 1.0));
+    }
+}
