@@ -104,7 +104,7 @@ pub struct Timestamps {
 /// What travels with every block.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BlockMeta {
-    /// The frame, or for slices the detector row (z).
+    /// The frame; for slices the number is z, the index in the whole volume.
     pub frame: FrameId,
     /// What the frame is for. Slices have the role of what they were made from: `Projection`.
     pub role: Role,

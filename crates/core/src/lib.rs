@@ -17,4 +17,4 @@ pub use format::{Axes, Format, Shape};
 pub use frame::{BlockMeta, FrameId, Role, Timestamps};
 pub use ledger::{FrameCounts, Ledger, Verdict};
 pub use range::{IndexRange, ParseRangeError};
-pub use series::{Content, Pass, SeriesHeader, SeriesId, SeriesSummary, Window};
+pub use series::{Content, Pass, RoleCounts, SeriesHeader, SeriesId, SeriesSummary, Window};

@@ -26,7 +26,7 @@ impl std::fmt::Display for SeriesId {
 /// The part of the detector that the frames of a series show, in detector pixels, ends excluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// First detector row.
+    /// First detector row, of this pass.
     pub first_row: usize,
     /// First detector column.
     pub first_column: usize,
@@ -86,6 +86,19 @@ impl Pass {
     }
 }
 
+/// How many frames of each role a series has, where that is known ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoleCounts {
+    /// Frames without beam.
+    pub darks: u64,
+    /// Frames of the open beam.
+    pub flats: u64,
+    /// Frames of the sample.
+    pub projections: u64,
+    /// Whether all darks and flats come before the first projection.
+    pub references_first: bool,
+}
+
 /// What the blocks of an edge are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -111,6 +124,8 @@ pub struct SeriesHeader {
     pub pass: Pass,
     /// Frames of all roles that were announced, where that is known.
     pub expected_frames: Option<u64>,
+    /// The same by role.
+    pub roles: Option<RoleCounts>,
     /// Angles of the projections in radians, by number of the projection, where they are known ahead.
     pub angles_rad: Option<Arc<[f64]>>,
     /// Rotation axis in detector columns, where the source or an earlier node knows it.
@@ -131,6 +146,7 @@ impl SeriesHeader {
             window: Window::default(),
             pass: Pass::whole(format.shape.rows),
             expected_frames: None,
+            roles: None,
             angles_rad: None,
             rotation_axis_px: None,
             pixel_size_m: None,
@@ -144,6 +160,18 @@ impl SeriesHeader {
             Content::Frames => self.format.shape.rows,
             Content::Volume => self.pass.total_rows,
         }
+    }
+
+    /// The detector row that slice `z` of the whole volume shows, counted in rows as they were binned.
+    pub fn detector_row(&self, z: u64) -> u64 {
+        let first = (self.window.first_row / self.window.bin) as u64;
+        (first + z).saturating_sub(self.pass.first_row as u64)
+    }
+
+    /// Projections that are expected, where that is known.
+    pub fn expected_projections(&self) -> Option<u64> {
+        let by_angles = self.angles_rad.as_ref().map(|angles| angles.len() as u64);
+        self.roles.map(|roles| roles.projections).or(by_angles).or(self.expected_frames)
     }
 }
 

@@ -16,7 +16,7 @@ mod stop;
 mod traits;
 
 pub use board::{Board, View, ViewImage};
-pub use context::BuildContext;
+pub use context::{BuildContext, ImageReader};
 pub use error::{BuildError, NodeError, NodeErrorKind, SetError};
 pub use event::Event;
 pub use journal::{Journal, SeriesRecord, Warning};
@@ -28,7 +28,7 @@ pub use traits::{Negotiated, Node, NodeConfig, Source, SourceConfig};
 /// One import for node authors.
 pub mod prelude {
     pub use crate::{
-        BuildContext, BuildError, Event, Negotiated, Node, NodeConfig, NodeError, NodeErrorKind, Outlet, Registry,
+        BuildContext, BuildError, Event, KindClass, Negotiated, Node, NodeConfig, NodeError, NodeErrorKind, Outlet, Registry,
         SetError, Source, SourceConfig,
     };
     pub use beamstream_buffer::{Block, LeaseMut, Pool};

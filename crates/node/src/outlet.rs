@@ -25,11 +25,12 @@ pub trait Emit: Send {
     /// Whether anybody welcomes unfinished work.
     fn wants_previews(&self) -> bool;
 
-    /// Buffers for the blocks of a series that begins; `None` behind a node that hands nothing on.
+    /// Buffers for the blocks of a series that begins, `own` of them for the node itself besides those that
+    /// the edges hold; `None` behind a node that hands nothing on.
     ///
     /// # Errors
     /// [`NodeErrorKind::Config`] if they do not fit the memory that the plan may use.
-    fn pool(&mut self, header: &SeriesHeader) -> Result<Option<Pool>, NodeError>;
+    fn pool(&mut self, header: &SeriesHeader, own: usize) -> Result<Option<Pool>, NodeError>;
 }
 
 /// Where a node's results leave it, and all it may ask of the engine while it runs.
@@ -48,14 +49,14 @@ impl Outlet {
         Self { emit, stop, journal, pool: None, header: None, epoch: 0 }
     }
 
-    /// Begins a series: sets up its buffers and tells everybody behind. The engine does it for steps;
-    /// sources call it themselves.
+    /// Begins a series: sets up its buffers, `own` of them for the node itself, and tells everybody behind.
+    /// The engine does it for steps; sources call it themselves.
     ///
     /// # Errors
     /// If the buffers cannot be had or the run is halted.
-    pub fn begin(&mut self, header: SeriesHeader) -> Result<(), NodeError> {
+    pub fn begin(&mut self, header: SeriesHeader, own: usize) -> Result<(), NodeError> {
         let header = Arc::new(header);
-        self.pool = self.emit.pool(&header)?;
+        self.pool = self.emit.pool(&header, own)?;
         self.header = Some(header.clone());
         self.emit.emit(Event::Begin(header))
     }

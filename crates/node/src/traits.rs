@@ -49,6 +49,8 @@ pub struct Negotiated {
     pub memory_bytes: usize,
     /// Blocks of its input that the node holds at most, besides the one in its hands.
     pub keeps_blocks: usize,
+    /// Blocks of its output that the node writes at once.
+    pub writes_blocks: usize,
 }
 
 impl Negotiated {
@@ -59,7 +61,7 @@ impl Negotiated {
 
     /// The node hands on `output`, and keeps nothing.
     pub fn to(output: SeriesHeader) -> Self {
-        Self { output, memory_bytes: 0, keeps_blocks: 0 }
+        Self { output, memory_bytes: 0, keeps_blocks: 0, writes_blocks: 1 }
     }
 }
 
