@@ -4,4 +4,5 @@
 //! * [`protocol`]: what the messages of detectors say
 //! * [`assembler`]: which frame belongs to which series, what it is for, when a series ends
 
+pub mod assembler;
 pub mod protocol;
