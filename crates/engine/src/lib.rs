@@ -1,1 +1,14 @@
-//! Graph, plan, run.
+//! From a graph to a run: [`Plan`] checks, types and sizes it, [`Plan::start`] gives every node an actor
+//! and a worker thread.
+
+mod budget;
+mod explain;
+mod plan;
+mod report;
+mod run;
+
+pub use budget::{available_host_bytes, parse_bytes};
+pub use explain::{EdgeExplanation, Explanation, MemoryExplanation, NodeExplanation};
+pub use plan::{Plan, PlanError, PlanOptions};
+pub use report::{EdgeReport, ExitCode, MemoryReport, NodeReport, Report, SeriesReport, SeriesSeconds};
+pub use run::{Exit, NodeStatus, ParameterChange, RunHandle, RunState, SetFailure, Status, WorkerState};

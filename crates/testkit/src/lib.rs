@@ -2,7 +2,13 @@
 
 mod arrays;
 mod data;
+#[cfg(feature = "harness")]
+mod harness;
 pub mod phantom;
+mod receiver;
 
 pub use arrays::Array;
 pub use data::{data, recording};
+#[cfg(feature = "harness")]
+pub use harness::{Harness, build_context, build_kind};
+pub use receiver::Receiver;

@@ -1,0 +1,136 @@
+//! What is counted of a node while it works.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a worker does right now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerState {
+    /// Waits for its input.
+    WaitingInput,
+    /// Computes, or in a source waits for the outside.
+    Working,
+    /// Waits for room behind it.
+    WaitingOutput,
+    /// Has ended.
+    Done,
+}
+
+/// Counters of one node. The worker alone writes them; anybody reads.
+#[derive(Debug)]
+pub(crate) struct NodeStats {
+    started: Instant,
+    blocks_in: AtomicU64,
+    blocks_out: AtomicU64,
+    bytes_out: AtomicU64,
+    rejected: AtomicU64,
+    waited_input_ns: AtomicU64,
+    waited_output_ns: AtomicU64,
+    ended_ns: AtomicU64,
+    state: AtomicU8,
+}
+
+impl NodeStats {
+    pub(crate) fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            blocks_in: AtomicU64::new(0),
+            blocks_out: AtomicU64::new(0),
+            bytes_out: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            waited_input_ns: AtomicU64::new(0),
+            waited_output_ns: AtomicU64::new(0),
+            ended_ns: AtomicU64::new(0),
+            state: AtomicU8::new(WorkerState::Working as u8),
+        }
+    }
+
+    pub(crate) fn count_in(&self) {
+        bump(&self.blocks_in, 1);
+    }
+
+    pub(crate) fn count_out(&self, bytes: u64) {
+        bump(&self.blocks_out, 1);
+        bump(&self.bytes_out, bytes);
+    }
+
+    pub(crate) fn count_rejected(&self) {
+        bump(&self.rejected, 1);
+    }
+
+    pub(crate) fn count_input_wait(&self, waited: Duration) {
+        bump(&self.waited_input_ns, nanos(waited));
+    }
+
+    pub(crate) fn count_output_wait(&self, waited_ns: u64) {
+        bump(&self.waited_output_ns, waited_ns);
+    }
+
+    pub(crate) fn set_state(&self, state: WorkerState) {
+        self.state.store(state as u8, Ordering::Relaxed);
+        if state == WorkerState::Done {
+            self.ended_ns.store(nanos(self.started.elapsed()), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn state(&self) -> WorkerState {
+        match self.state.load(Ordering::Relaxed) {
+            0 => WorkerState::WaitingInput,
+            1 => WorkerState::Working,
+            2 => WorkerState::WaitingOutput,
+            _ => WorkerState::Done,
+        }
+    }
+
+    pub(crate) fn blocks_in(&self) -> u64 {
+        self.blocks_in.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn blocks_out(&self) -> u64 {
+        self.blocks_out.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn bytes_out(&self) -> u64 {
+        self.bytes_out.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn seconds_waiting_input(&self) -> f64 {
+        seconds(self.waited_input_ns.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn seconds_waiting_output(&self) -> f64 {
+        seconds(self.waited_output_ns.load(Ordering::Relaxed))
+    }
+
+    /// Time that was spent neither waiting for input nor for room.
+    pub(crate) fn seconds_busy(&self) -> f64 {
+        let ended = match self.ended_ns.load(Ordering::Relaxed) {
+            0 => nanos(self.started.elapsed()),
+            ended => ended,
+        };
+        (seconds(ended) - self.seconds_waiting_input() - self.seconds_waiting_output()).max(0.0)
+    }
+
+    /// Changes whenever the node takes or gives a block.
+    pub(crate) fn progress(&self) -> u64 {
+        self.blocks_in().wrapping_add(self.blocks_out())
+    }
+}
+
+/// Adds to a counter that has one writer: a plain load and store, no locked instruction.
+fn bump(counter: &AtomicU64, by: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 * 1e-9
+}

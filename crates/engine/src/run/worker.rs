@@ -1,0 +1,244 @@
+//! Workers: the threads that call the nodes.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+
+use beamstream_core::{SeriesHeader, SeriesSummary};
+use beamstream_node::{Event, Node, NodeError, NodeErrorKind, Outlet, SetError, Source, Stop};
+use crossbeam_channel::{Receiver, Select, TryRecvError};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+use super::edge::EdgeReceiver;
+use super::stats::{NodeStats, WorkerState};
+
+/// Why a worker ended.
+#[derive(Debug)]
+pub enum Exit {
+    /// The input is over and everything was handed on.
+    Finished,
+    /// The run was halted.
+    Stopped,
+    /// Nobody is left to receive what the node makes.
+    DownstreamClosed,
+    /// The node failed.
+    Failed(NodeError),
+    /// The program is at fault.
+    Panicked(String),
+}
+
+/// A parameter that is to change, and where the answer goes.
+pub(crate) struct Command {
+    pub(crate) key: String,
+    pub(crate) value: Value,
+    /// The epoch that the change begins, if it is accepted.
+    pub(crate) epoch: u32,
+    pub(crate) reply: oneshot::Sender<Result<(), SetError>>,
+}
+
+/// What outlives a node that panicked: with it a new one can take the place.
+pub(crate) struct Seat {
+    pub(crate) input: EdgeReceiver,
+    pub(crate) outlet: Outlet,
+    pub(crate) commands: Receiver<Command>,
+    pub(crate) stop: Stop,
+    pub(crate) stats: Arc<NodeStats>,
+}
+
+/// Runs a source to its end.
+pub(crate) fn run_source(source: &mut dyn Source, outlet: &mut Outlet, stats: &NodeStats) -> Exit {
+    stats.set_state(WorkerState::Working);
+    let outcome = catch_unwind(AssertUnwindSafe(|| source.run(outlet)));
+    let exit = match outcome {
+        Ok(Ok(())) => Exit::Finished,
+        Ok(Err(error)) => exit_of(error, outlet.stop()),
+        Err(panic) => Exit::Panicked(panic_text(&*panic)),
+    };
+    if outlet.header().is_some() && !matches!(exit, Exit::Stopped) {
+        // What is behind gets a well-formed series even from a source that failed in the middle.
+        drop(outlet.end(SeriesSummary { aborted: true, ..SeriesSummary::default() }));
+    }
+    stats.set_state(WorkerState::Done);
+    exit
+}
+
+/// Runs a step or sink until its input is over; gives the seat back if the node panicked.
+pub(crate) fn run_node(node: Box<dyn Node>, seat: Seat) -> (Exit, Option<Seat>) {
+    let mut worker = Worker { node, seat, series: Series::None };
+    match worker.run() {
+        Exit::Panicked(text) => {
+            worker.abort_series();
+            (Exit::Panicked(text), Some(worker.seat))
+        }
+        exit => {
+            worker.seat.stats.set_state(WorkerState::Done);
+            (exit, None)
+        }
+    }
+}
+
+/// Where in the series protocol the node stands.
+enum Series {
+    None,
+    /// The node works on it.
+    Active(Arc<SeriesHeader>),
+    /// The node refused it; its blocks pass unused.
+    Skipped,
+}
+
+struct Worker {
+    node: Box<dyn Node>,
+    seat: Seat,
+    series: Series,
+}
+
+impl Worker {
+    fn run(&mut self) -> Exit {
+        loop {
+            self.obey_commands();
+            let event = match self.seat.input.try_recv() {
+                Ok(event) => event,
+                Err(TryRecvError::Empty) => match self.wait() {
+                    Some(exit) => return exit,
+                    None => continue,
+                },
+                Err(TryRecvError::Disconnected) => return self.finish(),
+            };
+            match self.handle(event) {
+                Ok(()) => {}
+                Err(exit) => return exit,
+            }
+        }
+    }
+
+    /// Waits for input or a command; gives an exit if the run is halted.
+    fn wait(&mut self) -> Option<Exit> {
+        let since = Instant::now();
+        self.seat.stats.set_state(WorkerState::WaitingInput);
+        let mut select = Select::new();
+        let _input = self.seat.input.select(&mut select);
+        let _commands = select.recv(&self.seat.commands);
+        let _halt = self.seat.stop.select_halt(&mut select);
+        // Readiness only: the operation itself is done by `try_recv`, which keeps the edge's account.
+        select.ready();
+        self.seat.stats.count_input_wait(since.elapsed());
+        self.seat.stats.set_state(WorkerState::Working);
+        self.seat.stop.is_halted().then_some(Exit::Stopped)
+    }
+
+    fn obey_commands(&mut self) {
+        while let Ok(command) = self.seat.commands.try_recv() {
+            let outcome = self.node.set(&command.key, &command.value);
+            if outcome.is_ok() {
+                self.seat.outlet.set_epoch(command.epoch);
+            }
+            // Whoever asked may have stopped waiting for the answer.
+            drop(command.reply.send(outcome));
+        }
+    }
+
+    fn handle(&mut self, event: Event) -> Result<(), Exit> {
+        if self.seat.stop.is_halted() {
+            return Err(Exit::Stopped);
+        }
+        let step = catch_unwind(AssertUnwindSafe(|| match event {
+            Event::Begin(header) => self.begin(&header),
+            Event::Block(block) => {
+                self.seat.stats.count_in();
+                match self.series {
+                    Series::Active(_) => self.node.process(block, &mut self.seat.outlet),
+                    Series::None | Series::Skipped => Ok(()),
+                }
+            }
+            Event::End(summary) => self.end(&summary),
+        }));
+        match step {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => self.judge(error),
+            Err(panic) => Err(Exit::Panicked(panic_text(&*panic))),
+        }
+    }
+
+    fn begin(&mut self, header: &Arc<SeriesHeader>) -> Result<(), NodeError> {
+        self.series = Series::Skipped;
+        let agreed = self.node.negotiate(header)?;
+        self.seat.outlet.begin(agreed.output, agreed.writes_blocks)?;
+        self.series = Series::Active(header.clone());
+        self.node.begin(header, &mut self.seat.outlet)
+    }
+
+    fn end(&mut self, summary: &SeriesSummary) -> Result<(), NodeError> {
+        match std::mem::replace(&mut self.series, Series::None) {
+            Series::Active(_) => {
+                self.node.end(summary, &mut self.seat.outlet)?;
+                self.seat.outlet.end(summary.clone())
+            }
+            Series::None | Series::Skipped => Ok(()),
+        }
+    }
+
+    /// Decides what a failure means.
+    fn judge(&mut self, error: NodeError) -> Result<(), Exit> {
+        match error.kind() {
+            NodeErrorKind::Block => {
+                self.seat.stats.count_rejected();
+                self.seat.outlet.journal().warn(error.full_text());
+                Ok(())
+            }
+            NodeErrorKind::Series => {
+                self.seat.stats.count_rejected();
+                self.seat.outlet.journal().warn(error.full_text());
+                self.abort_series();
+                self.series = Series::Skipped;
+                Ok(())
+            }
+            _ => {
+                self.abort_series();
+                Err(exit_of(error, &self.seat.stop))
+            }
+        }
+    }
+
+    /// The input is over: what was begun is ended, so that files are closed properly.
+    fn finish(&mut self) -> Exit {
+        if self.seat.stop.is_halted() {
+            return Exit::Stopped;
+        }
+        let summary = SeriesSummary { aborted: true, ..SeriesSummary::default() };
+        let ended = catch_unwind(AssertUnwindSafe(|| self.end(&summary)));
+        match ended {
+            Ok(Ok(())) => Exit::Finished,
+            Ok(Err(error)) => match self.judge(error) {
+                Ok(()) => Exit::Finished,
+                Err(exit) => exit,
+            },
+            Err(panic) => Exit::Panicked(panic_text(&*panic)),
+        }
+    }
+
+    /// Tells those behind that the series ends here.
+    fn abort_series(&mut self) {
+        if let Series::Active(header) = std::mem::replace(&mut self.series, Series::None) {
+            self.seat.outlet.journal().series(header.id, |record| record.aborted = true);
+            if self.seat.outlet.header().is_some() && !self.seat.stop.is_halted() {
+                let summary = SeriesSummary { aborted: true, ..SeriesSummary::default() };
+                drop(self.seat.outlet.end(summary));
+            }
+        }
+    }
+}
+
+/// A node that stopped because the run was halted is not at fault; one that nobody listens to ends quietly.
+fn exit_of(error: NodeError, stop: &Stop) -> Exit {
+    match error.kind() {
+        NodeErrorKind::Stopped if stop.is_halted() => Exit::Stopped,
+        NodeErrorKind::Stopped => Exit::DownstreamClosed,
+        _ => Exit::Failed(error),
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
