@@ -1,1 +1,67 @@
-fn main() {}
+//! What cargo itself cannot do: the demo, the whole test, benchmarks, valgrind.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for the terminal"
+)]
+
+mod bench;
+mod checks;
+mod command;
+mod python;
+mod steps;
+
+use std::process::ExitCode;
+
+use crate::command::cargo;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let (task, rest) = match arguments.split_first() {
+        Some((task, rest)) => (task.as_str(), rest),
+        None => ("help", &[][..]),
+    };
+    match task {
+        "demo" => demo(rest),
+        "test" => steps::run_chosen(checks::STEPS, rest),
+        "valgrind" => steps::run(&[&checks::VALGRIND]),
+        "bench" => bench::run(rest),
+        "help" | "-h" | "--help" => {
+            help();
+            ExitCode::SUCCESS
+        }
+        unknown => {
+            eprintln!("error: there is no task '{unknown}'; `cargo xtask help` lists them");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Builds the programs as a release and starts the demonstration.
+fn demo(arguments: &[String]) -> ExitCode {
+    let mut command = cargo();
+    command.args([
+        "run",
+        "--release",
+        "--package",
+        "beamstream-cli",
+        "--bin",
+        "beamstream",
+        "--",
+        "demo",
+    ]);
+    command::replace(command.args(arguments))
+}
+
+fn help() {
+    println!(
+        "cargo xtask demo [ARGUMENTS]   builds the programs and runs `beamstream demo`\n\
+         cargo xtask test [STEP]...     checks everything, or only the steps that are named\n\
+         cargo xtask bench [NAME]       runs a benchmark, or lists them\n\
+         cargo xtask valgrind           runs the tests of core and buffer under valgrind\n\
+         cargo xtask help               this text\n\nSteps of `cargo xtask test`:"
+    );
+    for step in checks::STEPS {
+        println!("  {:<10} {}", step.name, step.says);
+    }
+}

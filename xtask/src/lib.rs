@@ -1,1 +1,0 @@
-//! What cargo itself cannot do.
