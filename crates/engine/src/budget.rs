@@ -58,7 +58,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// A size for people: `8.0 MiB`.
-pub(crate) fn show_bytes(bytes: u64) -> String {
+pub fn show_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;

@@ -7,7 +7,7 @@ mod plan;
 mod report;
 mod run;
 
-pub use budget::{available_host_bytes, parse_bytes};
+pub use budget::{available_host_bytes, parse_bytes, show_bytes};
 pub use explain::{EdgeExplanation, Explanation, MemoryExplanation, NodeExplanation};
 pub use plan::{Plan, PlanError, PlanOptions};
 pub use report::{EdgeReport, ExitCode, MemoryReport, NodeReport, Report, SeriesReport, SeriesSeconds};
