@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use beamstream_buffer::{Block, Pool};
 use beamstream_core::{
-    BlockMeta, Element, ElementType, Format, FrameCounts, FrameId, Role, SeriesHeader, SeriesId, SeriesSummary, Shape,
+    BlockMeta, Element, ElementType, Format, FrameCounts, FrameId, Role, SeriesHeader, SeriesId,
+    SeriesSummary, Shape,
 };
 use beamstream_cpu::CpuBackend;
 use beamstream_node::{
-    Board, BuildContext, Built, Emit, Event, ImageReader, Journal, Negotiated, Node, NodeConfig, NodeError, Outlet,
-    Registry, Stop, StopController,
+    Board, BuildContext, Built, Emit, Event, ImageReader, Journal, Negotiated, Node, NodeConfig, NodeError,
+    Outlet, Registry, Stop, StopController,
 };
 use bytemuck::Pod;
 use serde_json::Value;
@@ -72,8 +73,23 @@ impl<C: NodeConfig> Harness<C> {
         let sent = Arc::new(Mutex::new(Sent::default()));
         let outlet = outlet(&sent, stop, &journal).map_err(|error| error.to_string())?;
         let input = Pool::host("input", BUFFERS, BUFFER_BYTES).map_err(|error| error.to_string())?;
-        let header = SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, Format::frame(ElementType::F32, 2, 2));
-        Ok(Self { node, outlet, sent, input, board, journal, header, _controller: controller })
+        let header = SeriesHeader::frames(
+            SeriesId {
+                number: 1,
+                ordinal: 0,
+            },
+            Format::frame(ElementType::F32, 2, 2),
+        );
+        Ok(Self {
+            node,
+            outlet,
+            sent,
+            input,
+            board,
+            journal,
+            header,
+            _controller: controller,
+        })
     }
 
     /// Sets the header of the series that follow.
@@ -115,7 +131,10 @@ impl<C: NodeConfig> Harness<C> {
     /// # Errors
     /// As the node says.
     pub fn end(&mut self) -> Result<(), NodeError> {
-        let summary = SeriesSummary { counts: FrameCounts::default(), aborted: false };
+        let summary = SeriesSummary {
+            counts: FrameCounts::default(),
+            aborted: false,
+        };
         self.node.end(&summary, &mut self.outlet)?;
         self.outlet.end(summary)
     }
@@ -173,7 +192,11 @@ impl<C: NodeConfig> Harness<C> {
 
     /// What the node warned of.
     pub fn warnings(&self) -> Vec<String> {
-        self.journal.warnings().into_iter().map(|warning| warning.message).collect()
+        self.journal
+            .warnings()
+            .into_iter()
+            .map(|warning| warning.message)
+            .collect()
     }
 
     /// The journal.
@@ -215,7 +238,9 @@ pub fn build_context(journal: &Journal, board: &Board) -> BuildContext {
 /// If the kind is unknown or the settings are refused.
 pub fn build_kind(registry: &Registry, kind: &str, settings: &Value) -> Built {
     let journal = Journal::new("node");
-    let built = registry.get(kind).map(|info| info.build(settings, &build_context(&journal, &Board::default())));
+    let built = registry
+        .get(kind)
+        .map(|info| info.build(settings, &build_context(&journal, &Board::default())));
     match built {
         Some(Ok(built)) => built,
         Some(Err(error)) => panic!("{kind}: {error}"),
@@ -223,9 +248,20 @@ pub fn build_kind(registry: &Registry, kind: &str, settings: &Value) -> Built {
     }
 }
 
-fn outlet(sent: &Arc<Mutex<Sent>>, stop: Stop, journal: &Journal) -> Result<Outlet, beamstream_buffer::PoolError> {
+fn outlet(
+    sent: &Arc<Mutex<Sent>>,
+    stop: Stop,
+    journal: &Journal,
+) -> Result<Outlet, beamstream_buffer::PoolError> {
     let pool = Pool::host("output", BUFFERS, BUFFER_BYTES)?;
-    Ok(Outlet::new(Box::new(Collect { sent: sent.clone(), pool }), stop, journal.clone()))
+    Ok(Outlet::new(
+        Box::new(Collect {
+            sent: sent.clone(),
+            pool,
+        }),
+        stop,
+        journal.clone(),
+    ))
 }
 
 /// Collects what a node sends.
@@ -246,7 +282,11 @@ impl Emit for Collect {
     }
 
     fn preview(&mut self, block: Block) -> Result<(), NodeError> {
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner).previews.push(block);
+        self.sent
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .previews
+            .push(block);
         Ok(())
     }
 

@@ -4,7 +4,7 @@ mod arrays;
 mod data;
 #[cfg(feature = "harness")]
 mod harness;
-pub mod phantom;
+pub use beamstream_phantom as phantom;
 mod receiver;
 
 pub use arrays::Array;

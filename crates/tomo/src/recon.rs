@@ -1,0 +1,170 @@
+//! Reconstruction while the scan goes on.
+
+mod config;
+mod preview;
+mod session;
+
+use std::sync::Arc;
+
+use beamstream_node::prelude::*;
+use beamstream_ops::{Backend, ReconSpec, RotationAxis};
+use serde_json::Value;
+
+pub use config::{PreviewConfig, ReconConfig};
+
+use crate::axis::AxisSetting;
+use session::Session;
+
+/// Batches of projections that are held back at most until a missing projection is given up.
+const WINDOW_BATCHES: usize = 4;
+
+/// Reconstructs slices from projections and adds each projection as it arrives.
+///
+/// In: f32 line integrals `(row, column)`, with angles. Out: f32 slices `(y, x)`, one for each row, in order, after
+/// the last projection; linear attenuation per pixel.
+///
+/// # Memory
+/// The sums of all slices (see [`Backend::reconstruction_memory`]), and the projections themselves where the axis or
+/// the angles are known only later.
+pub struct Recon {
+    config: ReconConfig,
+    ops: Arc<dyn Backend>,
+    session: Option<Session>,
+}
+
+impl NodeConfig for ReconConfig {
+    const KIND: &'static str = "recon";
+    const CLASS: KindClass = KindClass::Step;
+    type Node = Recon;
+
+    fn build(self, cx: &BuildContext) -> Result<Recon, BuildError> {
+        if self.batch == 0 || self.batch > 4096 {
+            return Err(BuildError::key("batch", format!("expected 1 to 4096 projections, found {}", self.batch)));
+        }
+        Ok(Recon { config: self, ops: cx.ops.clone(), session: None })
+    }
+}
+
+/// What a series comes to, before it begins.
+struct Setup {
+    spec: ReconSpec,
+    output: SeriesHeader,
+    first_row: usize,
+    /// Whether the axis is still to be found.
+    axis_unknown: bool,
+    /// Projections that are kept until the end.
+    stored: usize,
+}
+
+impl Recon {
+    fn setup(&self, header: &SeriesHeader) -> Result<Setup, NodeError> {
+        if header.content != Content::Frames {
+            return Err(NodeError::config("expected projections, found slices: a pipeline has one recon node"));
+        }
+        if header.format.element != ElementType::F32 {
+            return Err(NodeError::config(format!(
+                "expected line integrals as f32, found {}: put a flat_field node before recon",
+                header.format.element
+            )));
+        }
+        let shape = header.format.shape;
+        let rows = self.rows(shape.rows)?;
+        let axes = self.config.rotation_axis.columns(header, rows.start, rows.len()).map_err(NodeError::config)?;
+        let axis_unknown = axes.is_none();
+        let spec = ReconSpec {
+            method: self.config.method,
+            filter: self.config.filter,
+            padding: self.config.pad,
+            rotation_axis: axes.map_or(RotationAxis::Same((shape.columns as f64 - 1.0) / 2.0), one_or_many),
+            batch: self.config.batch,
+            ..ReconSpec::new(rows.len(), shape.columns, 0.0)
+        };
+        spec.validate().map_err(|error| NodeError::because(NodeErrorKind::Config, "the series cannot be reconstructed", error))?;
+        let stored = if axis_unknown || header.angles_rad.is_none() { self.storable(header) } else { 0 };
+        let mut output = header.clone();
+        output.content = Content::Volume;
+        output.format = Format::slice(ElementType::F32, shape.columns);
+        output.window.first_row += rows.start * header.window.bin;
+        if header.pass.count == 1 {
+            output.pass = beamstream_core::Pass::whole(rows.len());
+        }
+        output.expected_frames = Some(rows.len() as u64);
+        Ok(Setup { spec, output, first_row: rows.start, axis_unknown, stored })
+    }
+
+    fn rows(&self, rows: usize) -> Result<std::ops::Range<usize>, NodeError> {
+        match self.config.rows {
+            None => Ok(0..rows),
+            Some(range) => range.within(rows).ok_or_else(|| {
+                NodeError::config(format!("rows: expected a range within the {rows} rows of the frames, found {range}"))
+            }),
+        }
+    }
+
+    /// Projections that are kept where axis or weights are known only at the end.
+    fn storable(&self, header: &SeriesHeader) -> usize {
+        let bytes = header.format.bytes().max(1);
+        match header.expected_projections() {
+            Some(expected) => usize::try_from(expected).unwrap_or(usize::MAX),
+            None => (self.config.store_bytes / bytes as u64).max(2) as usize,
+        }
+    }
+}
+
+/// One axis where all rows have the same.
+fn one_or_many(axes: Vec<f64>) -> RotationAxis {
+    match axes.first() {
+        Some(&first) if axes.iter().all(|axis| *axis == first) => RotationAxis::Same(first),
+        _ => RotationAxis::PerRow(axes),
+    }
+}
+
+impl Node for Recon {
+    fn negotiate(&self, header: &SeriesHeader) -> Result<Negotiated, NodeError> {
+        let setup = self.setup(header)?;
+        let previews = self.config.preview.rows(setup.spec.rows).len();
+        Ok(Negotiated {
+            memory_bytes: self.ops.reconstruction_memory(&setup.spec).total_bytes(),
+            keeps_blocks: (WINDOW_BATCHES * self.config.batch).saturating_add(setup.stored),
+            writes_blocks: self.ops.slices_at_once(&setup.spec) + previews,
+            output: setup.output,
+        })
+    }
+
+    fn begin(&mut self, header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
+        let setup = self.setup(header)?;
+        let window = WINDOW_BATCHES * self.config.batch;
+        self.session = Some(Session::new(header.clone(), setup, window, &self.config, self.ops.clone()));
+        Ok(())
+    }
+
+    fn process(&mut self, block: Block, out: &mut Outlet) -> Result<(), NodeError> {
+        match &mut self.session {
+            Some(session) if block.meta.role == Role::Projection => session.add(block, out),
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&mut self, _summary: &SeriesSummary, out: &mut Outlet) -> Result<(), NodeError> {
+        match self.session.take() {
+            Some(session) => session.finish(out),
+            None => Ok(()),
+        }
+    }
+
+    /// `rotation_axis` can be changed; it takes effect with the next series.
+    fn set(&mut self, key: &str, value: &Value) -> Result<(), SetError> {
+        match key {
+            "rotation_axis" | "center" => {
+                let axis: AxisSetting = serde_json::from_value(value.clone())
+                    .map_err(|error| SetError::Value { key: key.to_owned(), message: error.to_string() })?;
+                self.config.rotation_axis = axis;
+                Ok(())
+            }
+            _ => Err(SetError::Fixed(key.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
