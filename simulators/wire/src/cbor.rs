@@ -59,14 +59,14 @@ impl Cbor {
         let bytes = argument.to_be_bytes();
         match argument {
             0..24 => self.0.push(major | bytes[7]),
-            24..0x100 => self.0.extend_from_slice(&[major | 24, bytes[7]]),
-            0x100..0x1_0000 => self.0.extend_from_slice(&[major | 25, bytes[6], bytes[7]]),
+            24..0x100 => self.0.extend_from_slice(&[major + 24, bytes[7]]),
+            0x100..0x1_0000 => self.0.extend_from_slice(&[major + 25, bytes[6], bytes[7]]),
             0x1_0000..0x1_0000_0000 => {
-                self.0.push(major | 26);
+                self.0.push(major + 26);
                 self.0.extend_from_slice(&bytes[4..]);
             }
             _ => {
-                self.0.push(major | 27);
+                self.0.push(major + 27);
                 self.0.extend_from_slice(&bytes);
             }
         }
@@ -81,7 +81,9 @@ mod tests {
     fn hex(write: impl FnOnce(&mut Cbor)) -> String {
         let mut cbor = Cbor::default();
         write(&mut cbor);
-        cbor.finish().iter().map(|b| format!("{b:02x}")).collect()
+        let digits = b"0123456789abcdef";
+        let pair = |byte: &u8| [byte >> 4, byte & 15].map(|half| char::from(digits[usize::from(half)]));
+        cbor.finish().iter().flat_map(pair).collect()
     }
 
     /// The examples of RFC 8949, appendix A.

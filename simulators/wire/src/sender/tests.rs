@@ -1,68 +1,17 @@
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::io::Read;
 
+use beamstream_testkit::Receiver;
 use bytes::Bytes;
 
 use super::*;
 
-/// A receiver written down byte by byte, apart from the sender's own code.
-struct Receiver(TcpStream);
+fn pull(sender: &Sender) -> Receiver {
+    Receiver::pull(&sender.endpoint().to_string()).unwrap()
+}
 
-impl Receiver {
-    fn connect(sender: &Sender, socket_type: &str) -> Self {
-        let Endpoint::Tcp { host, port } = sender.endpoint() else {
-            panic!("not tcp")
-        };
-        let mut stream = TcpStream::connect((host.as_str(), *port)).unwrap();
-        let mut hello = vec![0xFF, 0, 0, 0, 0, 0, 0, 0, 1, 0x7F, 3, 1];
-        hello.extend(b"NULL");
-        hello.resize(64, 0);
-        let kind = [&[socket_type.len() as u8], socket_type.as_bytes()].concat();
-        let ready = [b"\x05READY\x0bSocket-Type\0\0\0", &kind[..]].concat();
-        hello.extend([4, ready.len() as u8]);
-        hello.extend(ready);
-        stream.write_all(&hello).unwrap();
-        let mut greeting = [0; 64];
-        stream.read_exact(&mut greeting).unwrap();
-        let mut receiver = Self(stream);
-        receiver.frame().unwrap();
-        receiver
-    }
-
-    fn subscribe(mut self, sender: &Sender, prefix: &str) -> Self {
-        self.0.write_all(&[0, prefix.len() as u8 + 1, 1]).unwrap();
-        self.0.write_all(prefix.as_bytes()).unwrap();
-        sender.wait_for_peer(&Stop::default()).unwrap();
-        self
-    }
-
-    /// The flags and the body of the next frame.
-    fn frame(&mut self) -> Option<(u8, Vec<u8>)> {
-        let mut flags = [0];
-        self.0.read_exact(&mut flags).ok()?;
-        let mut length = vec![0; if flags[0] & 2 == 0 { 1 } else { 8 }];
-        self.0.read_exact(&mut length).unwrap();
-        let length = length.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
-        let mut body = vec![0; length];
-        self.0.read_exact(&mut body).unwrap();
-        Some((flags[0], body))
-    }
-
-    fn message(&mut self) -> Option<Vec<Vec<u8>>> {
-        let mut parts = Vec::new();
-        loop {
-            let (flags, body) = self.frame()?;
-            parts.push(body);
-            if flags & 1 == 0 {
-                return Some(parts);
-            }
-        }
-    }
-
-    /// The numbers of the next `count` messages.
-    fn numbers(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.message().unwrap()[0][0]).collect()
-    }
+/// The numbers of the next `count` messages.
+fn numbers(receiver: &mut Receiver, count: usize) -> Vec<u8> {
+    (0..count).map(|_| receiver.message().unwrap()[0][0]).collect()
 }
 
 fn local(kind: SocketKind, queue_messages: usize) -> Sender {
@@ -88,7 +37,7 @@ fn a_push_waits_for_a_peer_that_comes_late_and_keeps_the_order() {
                 sender.send(numbered(number), &stop).unwrap();
             }
         });
-        let mut receiver = Receiver::connect(&sender, "PULL");
+        let mut receiver = pull(&sender);
         for number in 0..100 {
             let message = receiver.message().unwrap();
             assert_eq!(message, [vec![number], vec![number; 40_000]]);
@@ -99,16 +48,13 @@ fn a_push_waits_for_a_peer_that_comes_late_and_keeps_the_order() {
 #[test]
 fn two_pull_peers_take_turns() {
     let sender = local(SocketKind::Push, 8);
-    let mut receivers = [
-        Receiver::connect(&sender, "PULL"),
-        Receiver::connect(&sender, "PULL"),
-    ];
+    let mut receivers = [pull(&sender), pull(&sender)];
     until(&sender, |state| state.peers.len() == 2);
     for number in 0..8 {
         sender.send(numbered(number), &Stop::default()).unwrap();
     }
     sender.flush(&Stop::default()).unwrap();
-    let mut both = receivers.each_mut().map(|r| r.numbers(4));
+    let mut both = receivers.each_mut().map(|r| numbers(r, 4));
     both.sort();
     assert_eq!(both, [[0, 2, 4, 6], [1, 3, 5, 7]]);
 }
@@ -117,23 +63,23 @@ fn two_pull_peers_take_turns() {
 fn a_peer_that_went_away_finds_the_rest_when_it_comes_back() {
     let sender = local(SocketKind::Push, 4);
     let stop = Stop::default();
-    let mut first = Receiver::connect(&sender, "PULL");
+    let mut first = pull(&sender);
     sender.send(numbered(0), &stop).unwrap();
-    assert_eq!(first.numbers(1), [0]);
+    assert_eq!(numbers(&mut first, 1), [0]);
     drop(first);
     until(&sender, |state| state.peers.is_empty());
-    let mut second = Receiver::connect(&sender, "PULL");
+    let mut second = pull(&sender);
     for number in 1..4 {
         sender.send(numbered(number), &stop).unwrap();
     }
-    assert_eq!(second.numbers(3), [1, 2, 3]);
+    assert_eq!(numbers(&mut second, 3), [1, 2, 3]);
 }
 
 #[test]
 fn what_a_lost_peer_had_not_taken_goes_to_the_next() {
     let sender = local(SocketKind::Push, 64);
     let stop = Stop::default();
-    let silent = Receiver::connect(&sender, "PULL");
+    let silent = pull(&sender);
     until(&sender, |state| state.peers.len() == 1);
     let big = |number: u8| vec![Bytes::from(vec![number]), Bytes::from(vec![number; 16 << 20])];
     for number in 0..4 {
@@ -142,8 +88,8 @@ fn what_a_lost_peer_had_not_taken_goes_to_the_next() {
     // The first is stuck in a stream that nobody reads; the others wait.
     until(&sender, |state| state.in_flight == 1);
     drop(silent);
-    let mut next = Receiver::connect(&sender, "PULL");
-    let mut numbers = next.numbers(4);
+    let mut next = pull(&sender);
+    let mut numbers = numbers(&mut next, 4);
     numbers.sort_unstable();
     assert_eq!(numbers, [0, 1, 2, 3]);
 }
@@ -151,15 +97,15 @@ fn what_a_lost_peer_had_not_taken_goes_to_the_next() {
 #[test]
 fn closing_delivers_what_is_queued() {
     let sender = local(SocketKind::Push, 64);
-    let mut receiver = Receiver::connect(&sender, "PULL");
+    let mut receiver = pull(&sender);
     until(&sender, |state| state.peers.len() == 1);
     for number in 0..50 {
         sender.send(numbered(number), &Stop::default()).unwrap();
     }
-    let closing = thread::spawn(move || sender.close(Duration::from_secs(60)));
-    assert_eq!(receiver.numbers(50), (0..50).collect::<Vec<_>>());
+    let closing = thread::spawn(move || sender.close(Duration::from_mins(1)));
+    assert_eq!(numbers(&mut receiver, 50), (0..50).collect::<Vec<_>>());
     assert!(
-        receiver.message().is_none(),
+        receiver.message().is_err(),
         "the stream ends after the last message"
     );
     drop(receiver);
@@ -170,14 +116,14 @@ fn closing_delivers_what_is_queued() {
 fn peers_that_are_disconnected_may_come_back() {
     let sender = local(SocketKind::Push, 8);
     let stop = Stop::default();
-    let mut first = Receiver::connect(&sender, "PULL");
+    let mut first = pull(&sender);
     sender.send(numbered(0), &stop).unwrap();
     sender.disconnect_peers();
-    assert_eq!(first.numbers(1), [0]);
-    assert!(first.message().is_none());
-    let mut second = Receiver::connect(&sender, "PULL");
+    assert_eq!(numbers(&mut first, 1), [0]);
+    assert!(first.message().is_err());
+    let mut second = pull(&sender);
     sender.send(numbered(1), &stop).unwrap();
-    assert_eq!(second.numbers(1), [1]);
+    assert_eq!(numbers(&mut second, 1), [1]);
 }
 
 #[test]
@@ -194,11 +140,12 @@ fn a_pub_sends_what_is_subscribed_and_drops_what_is_too_much() {
     let sender = local(SocketKind::Pub, 3);
     let stop = Stop::default();
     sender.send(numbered(0), &stop).unwrap();
-    let mut wants = Receiver::connect(&sender, "SUB").subscribe(&sender, "\u{7}");
+    let mut wants = Receiver::subscribe(&sender.endpoint().to_string(), &[7]).unwrap();
+    sender.wait_for_peer(&stop).unwrap();
     sender.send(numbered(6), &stop).unwrap();
     sender.send(numbered(7), &stop).unwrap();
     sender.flush(&stop).unwrap();
-    assert_eq!(wants.numbers(1), [7]);
+    assert_eq!(numbers(&mut wants, 1), [7]);
     assert_eq!(sender.dropped(), 0);
     // More than the streams' own buffers hold.
     for _ in 0..2000 {
