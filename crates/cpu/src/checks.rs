@@ -2,6 +2,8 @@
 
 use beamstream_ops::{Projection, ReconError, ReconSpec};
 
+use crate::rows::RowGroup;
+
 pub(crate) fn check_projections(spec: &ReconSpec, projections: &[Projection<'_>]) -> Result<(), ReconError> {
     let expected = spec.rows * spec.columns;
     for projection in projections {
@@ -22,4 +24,19 @@ pub(crate) fn check_row(spec: &ReconSpec, row: usize) -> Result<(), ReconError> 
 pub(crate) fn check_room(spec: &ReconSpec, slice: &[f32]) -> Result<(), ReconError> {
     let expected = spec.slice_len();
     if slice.len() == expected { Ok(()) } else { Err(ReconError::SliceLength { expected, found: slice.len() }) }
+}
+
+pub(crate) fn check_group(
+    spec: &ReconSpec,
+    groups: &[RowGroup],
+    group: usize,
+    out: &[&mut [f32]],
+) -> Result<(), ReconError> {
+    let Some(rows) = groups.get(group).map(|group| group.rows.len()) else {
+        return Err(ReconError::Group { groups: groups.len(), found: group });
+    };
+    if out.len() != rows {
+        return Err(ReconError::Slices { expected: rows, found: out.len() });
+    }
+    out.iter().try_for_each(|slice| check_room(spec, slice))
 }

@@ -37,6 +37,26 @@ pub(crate) struct FftScratch {
     there: Vec<Cell>,
 }
 
+impl FftScratch {
+    /// Enough for any of several transforms.
+    pub(crate) fn new(transforms: &[&LaneFft]) -> Self {
+        let longest = transforms.iter().map(|fft| fft.first.len.max(fft.second.len)).max().unwrap_or(0);
+        Self { here: vec![Cell::default(); longest], there: vec![Cell::default(); longest] }
+    }
+}
+
+/// What a transform reads.
+pub(crate) trait Source {
+    /// The value at an index.
+    fn load<V: Lanes>(&self, index: usize) -> Complex<V>;
+}
+
+/// Where a transform writes, in no particular order.
+pub(crate) trait Sink {
+    /// Takes the value at an index.
+    fn store<V: Lanes>(&mut self, index: usize, value: Complex<V>);
+}
+
 /// A forward transform, `X[k] = sum of x[j] exp(-2 pi i j k / n)`.
 ///
 /// For the inverse, exchange real and imaginary parts on loading and on storing.
@@ -61,40 +81,32 @@ impl LaneFft {
         self.twiddles.len()
     }
 
-    pub(crate) fn scratch(&self) -> FftScratch {
-        let len = self.first.len.max(self.second.len);
-        FftScratch { here: vec![Cell::default(); len], there: vec![Cell::default(); len] }
-    }
-
-    /// Transforms what `load` gives for each index and hands the result to `store`, in no particular order.
-    ///
-    /// `work` holds [`len`](Self::len) cells. `load` may read what `work` holds at the same index.
+    /// Transforms the values of `source` into `sink`. `work` has room for [`len`](Self::len) cells.
     #[inline(always)]
     pub(crate) fn run<V: Lanes>(
         &self,
         work: &mut [Cell],
         scratch: &mut FftScratch,
-        load: impl Fn(usize, &Cell) -> Complex<V>,
-        mut store: impl FnMut(usize, Complex<V>),
+        source: &impl Source,
+        sink: &mut impl Sink,
     ) {
         let (n1, n2) = (self.first.len, self.second.len);
         let work = &mut work[..n1 * n2];
         for j2 in 0..n2 {
             for (j1, cell) in scratch.here[..n1].iter_mut().enumerate() {
-                let at = j1 * n2 + j2;
-                load(at, &work[at]).store(cell);
+                source.load::<V>(j1 * n2 + j2).store(cell);
             }
             let done = self.first.run::<V>(&mut scratch.here, &mut scratch.there);
             let twiddles = &self.twiddles[j2 * n1..][..n1];
             for (k1, (cell, [re, im])) in done.iter().zip(twiddles).enumerate() {
-                let turned = Complex::load(cell).mul(V::splat(*re), V::splat(*im));
+                let turned = Complex::<V>::load(cell).mul(V::splat(*re), V::splat(*im));
                 turned.store(&mut work[k1 * n2 + j2]);
             }
         }
         for (k1, line) in work.chunks_exact_mut(n2).enumerate() {
             let done = self.second.run::<V>(line, &mut scratch.there);
             for (k2, cell) in done.iter().enumerate() {
-                store(k1 + n1 * k2, Complex::load(cell));
+                sink.store::<V>(k1 + n1 * k2, Complex::load(cell));
             }
         }
     }
@@ -137,10 +149,10 @@ impl ShortFft {
         let (mut from, mut to) = (&mut here[..self.len], &mut there[..self.len]);
         for stage in &self.stages {
             match stage.radix {
-                2 => stage.run::<V, 2>(from, to, radix2),
-                3 => stage.run::<V, 3>(from, to, radix3),
-                4 => stage.run::<V, 4>(from, to, radix4),
-                _ => stage.run::<V, 5>(from, to, radix5),
+                2 => stage.run::<V, Radix2, 2>(from, to),
+                3 => stage.run::<V, Radix3, 3>(from, to),
+                4 => stage.run::<V, Radix4, 4>(from, to),
+                _ => stage.run::<V, Radix5, 5>(from, to),
             }
             std::mem::swap(&mut from, &mut to);
         }
@@ -150,18 +162,16 @@ impl ShortFft {
 
 impl Stage {
     #[inline(always)]
-    fn run<V: Lanes, const R: usize>(
-        &self,
-        from: &[Cell],
-        to: &mut [Cell],
-        butterfly: impl Fn([Complex<V>; R]) -> [Complex<V>; R],
-    ) {
+    fn run<V: Lanes, B: Butterfly<R>, const R: usize>(&self, from: &[Cell], to: &mut [Cell]) {
         let part = from.len() / R;
         let groups = to.chunks_exact_mut(R * self.stride).zip(self.twiddles.chunks_exact(R - 1));
         for (p, (group, twiddles)) in groups.enumerate() {
             for q in 0..self.stride {
-                let at = p * self.stride + q;
-                let values = butterfly(std::array::from_fn(|t| Complex::load(&from[t * part + at])));
+                let mut values = [Complex::<V>::zero(); R];
+                for t in 0..R {
+                    values[t] = Complex::load(&from[t * part + p * self.stride + q]);
+                }
+                let values = B::apply(values);
                 values[0].store(&mut group[q]);
                 for t in 1..R {
                     let [re, im] = twiddles[t - 1];
@@ -172,56 +182,69 @@ impl Stage {
     }
 }
 
-#[inline(always)]
-fn radix2<V: Lanes>([a, b]: [Complex<V>; 2]) -> [Complex<V>; 2] {
-    [a.add(b), a.sub(b)]
+/// A transform of length `R` in registers.
+trait Butterfly<const R: usize> {
+    fn apply<V: Lanes>(values: [Complex<V>; R]) -> [Complex<V>; R];
 }
 
-#[inline(always)]
-fn radix3<V: Lanes>([a, b, c]: [Complex<V>; 3]) -> [Complex<V>; 3] {
-    let half_root_of_3 = V::splat(0.866_025_4);
-    let sum = b.add(c);
-    let middle = Complex {
-        re: sum.re.neg_mul_add(V::splat(0.5), a.re),
-        im: sum.im.neg_mul_add(V::splat(0.5), a.im),
-    };
-    let turned = b.sub(c).turn_back().scale(half_root_of_3);
-    [a.add(sum), middle.add(turned), middle.sub(turned)]
+struct Radix2;
+
+impl Butterfly<2> for Radix2 {
+    #[inline(always)]
+    fn apply<V: Lanes>([a, b]: [Complex<V>; 2]) -> [Complex<V>; 2] {
+        [a.add(b), a.sub(b)]
+    }
 }
 
-#[inline(always)]
-fn radix4<V: Lanes>([a, b, c, d]: [Complex<V>; 4]) -> [Complex<V>; 4] {
-    let (even_sum, even_difference) = (a.add(c), a.sub(c));
-    let (odd_sum, odd_turned) = (b.add(d), b.sub(d).turn_back());
-    [
-        even_sum.add(odd_sum),
-        even_difference.add(odd_turned),
-        even_sum.sub(odd_sum),
-        even_difference.sub(odd_turned),
-    ]
+struct Radix3;
+
+impl Butterfly<3> for Radix3 {
+    #[inline(always)]
+    fn apply<V: Lanes>([a, b, c]: [Complex<V>; 3]) -> [Complex<V>; 3] {
+        let sum = b.add(c);
+        let middle = a.add(sum.scale(V::splat(-0.5)));
+        let turned = b.sub(c).turn_back().scale(V::splat(0.866_025_4));
+        [a.add(sum), middle.add(turned), middle.sub(turned)]
+    }
 }
 
-#[inline(always)]
-fn radix5<V: Lanes>([a, b, c, d, e]: [Complex<V>; 5]) -> [Complex<V>; 5] {
-    let (cos1, cos2) = (V::splat(0.309_017), V::splat(-0.809_017));
-    let (sin1, sin2) = (V::splat(0.951_056_5), V::splat(0.587_785_25));
-    let (outer, inner) = (b.add(e), c.add(d));
-    let (outer_turned, inner_turned) = (b.sub(e).turn_back(), c.sub(d).turn_back());
-    let mix = |x: Complex<V>, wx: V, y: Complex<V>, wy: V, rest: Complex<V>| Complex {
-        re: x.re.mul_add(wx, y.re.mul_add(wy, rest.re)),
-        im: x.im.mul_add(wx, y.im.mul_add(wy, rest.im)),
-    };
-    let first = mix(outer, cos1, inner, cos2, a);
-    let second = mix(outer, cos2, inner, cos1, a);
-    let first_turned = mix(outer_turned, sin1, inner_turned, sin2, Complex::zero());
-    let second_turned = outer_turned.scale(sin2).sub(inner_turned.scale(sin1));
-    [
-        a.add(outer).add(inner),
-        first.add(first_turned),
-        second.add(second_turned),
-        second.sub(second_turned),
-        first.sub(first_turned),
-    ]
+struct Radix4;
+
+impl Butterfly<4> for Radix4 {
+    #[inline(always)]
+    fn apply<V: Lanes>([a, b, c, d]: [Complex<V>; 4]) -> [Complex<V>; 4] {
+        let (even_sum, even_difference) = (a.add(c), a.sub(c));
+        let (odd_sum, odd_turned) = (b.add(d), b.sub(d).turn_back());
+        [
+            even_sum.add(odd_sum),
+            even_difference.add(odd_turned),
+            even_sum.sub(odd_sum),
+            even_difference.sub(odd_turned),
+        ]
+    }
+}
+
+struct Radix5;
+
+impl Butterfly<5> for Radix5 {
+    #[inline(always)]
+    fn apply<V: Lanes>([a, b, c, d, e]: [Complex<V>; 5]) -> [Complex<V>; 5] {
+        let (cos1, cos2) = (V::splat(0.309_017), V::splat(-0.809_017));
+        let (sin1, sin2) = (V::splat(0.951_056_5), V::splat(0.587_785_25));
+        let (outer, inner) = (b.add(e), c.add(d));
+        let (outer_turned, inner_turned) = (b.sub(e).turn_back(), c.sub(d).turn_back());
+        let first = a.add(outer.scale(cos1)).add(inner.scale(cos2));
+        let second = a.add(outer.scale(cos2)).add(inner.scale(cos1));
+        let first_turned = outer_turned.scale(sin1).add(inner_turned.scale(sin2));
+        let second_turned = outer_turned.scale(sin2).sub(inner_turned.scale(sin1));
+        [
+            a.add(outer).add(inner),
+            first.add(first_turned),
+            second.add(second_turned),
+            second.sub(second_turned),
+            first.sub(first_turned),
+        ]
+    }
 }
 
 #[cfg(test)]
@@ -239,15 +262,27 @@ mod tests {
 
         #[inline(always)]
         fn run<V: Lanes>(self) -> Vec<Cell> {
-            let mut work = self.input.to_vec();
-            let mut out = vec![Cell::default(); work.len()];
-            self.fft.run::<V>(
-                &mut work,
-                &mut self.fft.scratch(),
-                |_, cell| Complex::load(cell),
-                |k, value| value.store(&mut out[k]),
-            );
-            out
+            let mut work = vec![Cell::default(); self.input.len()];
+            let mut out = Cells(work.clone());
+            let mut scratch = FftScratch::new(&[self.fft]);
+            self.fft.run::<V>(&mut work, &mut scratch, &Cells(self.input.to_vec()), &mut out);
+            out.0
+        }
+    }
+
+    struct Cells(Vec<Cell>);
+
+    impl Source for Cells {
+        #[inline(always)]
+        fn load<V: Lanes>(&self, index: usize) -> Complex<V> {
+            Complex::load(&self.0[index])
+        }
+    }
+
+    impl Sink for Cells {
+        #[inline(always)]
+        fn store<V: Lanes>(&mut self, index: usize, value: Complex<V>) {
+            value.store(&mut self.0[index]);
         }
     }
 

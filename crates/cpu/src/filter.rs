@@ -5,10 +5,10 @@ use std::f64::consts::{PI, TAU};
 use beamstream_ops::{Filter, Padding, Projection, ReconSpec, RotationAxis};
 use rayon::prelude::*;
 
-use crate::fft::{FftScratch, LaneFft, good_length};
+use crate::fft::{FftScratch, LaneFft, Sink, Source, good_length};
 use crate::pool::Workers;
 use crate::rows::{RowGroup, with_lanes};
-use crate::simd::{Cell, Complex, Kernel, Lanes, WIDTH, run};
+use crate::simd::{Cell, Complex, Kernel, Lanes, WIDTH, load_transposed, run};
 
 /// Response of a filter at the frequencies `k / padded`, for k from 0 to `padded / 2`.
 ///
@@ -48,7 +48,7 @@ fn window(filter: Filter, frequency: f64) -> Option<f64> {
     })
 }
 
-/// A thread's memory for transforms of up to some length.
+/// A thread's memory for transforms.
 pub(crate) struct RowScratch {
     pub(crate) work: Vec<Cell>,
     pub(crate) out: Vec<Cell>,
@@ -56,8 +56,11 @@ pub(crate) struct RowScratch {
 }
 
 impl RowScratch {
-    pub(crate) fn new(fft: &LaneFft) -> Self {
-        Self { work: vec![Cell::default(); fft.len()], out: vec![Cell::default(); fft.len()], fft: fft.scratch() }
+    /// Enough for any of several transforms.
+    pub(crate) fn new(transforms: &[&LaneFft]) -> Self {
+        let longest = transforms.iter().map(|fft| fft.len()).max().unwrap_or(0);
+        let cells = vec![Cell::default(); longest];
+        Self { work: cells.clone(), out: cells, fft: FftScratch::new(transforms) }
     }
 }
 
@@ -87,6 +90,11 @@ impl RowFilter {
             }
         };
         Self { columns: spec.columns, padding: spec.padding, fft, response, axis_px, tilt_px }
+    }
+
+    /// Columns of a row.
+    pub(crate) fn columns(&self) -> usize {
+        self.columns
     }
 
     /// The axis that the spectra refer to, in columns.
@@ -139,7 +147,7 @@ impl RowFilter {
                     let job = SpectrumJob { filter: self, group, projections, multipliers, scratch, spectra };
                     with_lanes!(group.lanes, L => run(SpectrumKernel::<L>(job)));
                     if let Some(tilt_px) = &self.tilt_px {
-                        for spectrum in job_spectra(spectra, spectrum_len) {
+                        for spectrum in spectra.chunks_exact_mut(spectrum_len) {
                             self.move_rows(spectrum, group, tilt_px);
                         }
                     }
@@ -172,10 +180,6 @@ impl RowFilter {
             }
         }
     }
-}
-
-fn job_spectra(spectra: &mut [f32], spectrum_len: usize) -> impl Iterator<Item = &mut [f32]> {
-    spectra.chunks_exact_mut(spectrum_len)
 }
 
 /// `cos + i sin` of an angle that grows by steps.
@@ -218,42 +222,80 @@ impl<const L: usize> Kernel for SpectrumKernel<'_, L> {
     #[inline(always)]
     fn run<V: Lanes>(self) {
         let SpectrumJob { filter, group, projections, multipliers, scratch, spectra } = self.0;
-        let (len, columns, half) = (filter.fft.len(), filter.columns, filter.fft.len() / 2);
+        let (len, columns) = (filter.fft.len(), filter.columns);
         load_rows::<V, L>(group, projections, columns, &mut scratch.out);
         let pixels = &scratch.out[..columns];
         let (first, last) = match filter.padding {
             Padding::Zero => (Cell::default(), Cell::default()),
             Padding::Edge => (pixels[0], pixels[columns - 1]),
         };
-        let after_last = columns + (len - columns) / 2;
-        let load = |at: usize, _: &Cell| match pixels.get(at) {
-            Some(cell) => Complex::<V>::load(cell),
-            None if at < after_last => Complex::load(&last),
-            None => Complex::load(&first),
-        };
-        let spectrum_len = filter.frequencies() * 2 * L;
-        let count = projections.len();
-        let multiplier_of = |k: usize, sign: f32| {
+        let padded = PaddedRows { pixels, first, last, after_last: columns + (len - columns) / 2 };
+        let mut filtered =
+            FilteredSpectra::<L> { len, projections: projections.len(), multipliers, spectra };
+        filter.fft.run::<V>(&mut scratch.work, &mut scratch.fft, &padded, &mut filtered);
+    }
+}
+
+/// Rows of pixels and what stands beside them.
+struct PaddedRows<'a> {
+    pixels: &'a [Cell],
+    first: Cell,
+    last: Cell,
+    /// Where the padding after the last column ends and that before the first begins, round the corner.
+    after_last: usize,
+}
+
+impl Source for PaddedRows<'_> {
+    #[inline(always)]
+    fn load<V: Lanes>(&self, index: usize) -> Complex<V> {
+        Complex::load(match self.pixels.get(index) {
+            Some(cell) => cell,
+            None if index < self.after_last => &self.last,
+            None => &self.first,
+        })
+    }
+}
+
+/// Spectra that are multiplied with the filter while they are written.
+struct FilteredSpectra<'a, const L: usize> {
+    len: usize,
+    projections: usize,
+    multipliers: &'a [[f32; 2]],
+    spectra: &'a mut [f32],
+}
+
+impl<const L: usize> FilteredSpectra<'_, L> {
+    /// Multiplies the value with the filter at frequency `k`, or at `-k` for a `sign` of -1, and writes it.
+    #[inline(always)]
+    fn put<V: Lanes>(&mut self, k: usize, sign: f32, place: usize, value: Complex<V>) {
+        let of_one = self.len / 2 + 1;
+        let by: Complex<V> = if L == WIDTH {
+            let [re, im] = self.multipliers[k];
+            Complex { re: V::splat(re), im: V::splat(sign * im) }
+        } else {
             let mut cell = Cell::default();
             for lane in 0..WIDTH {
-                let projection = (lane / L).min(count - 1);
-                let [re, im] = multipliers[projection * filter.response.len() + k];
+                let projection = (lane / L).min(self.projections - 1);
+                let [re, im] = self.multipliers[projection * of_one + k];
                 cell.re[lane] = re;
                 cell.im[lane] = sign * im;
             }
-            Complex::<V>::load(&cell)
+            Complex::load(&cell)
         };
-        let mut put = |index: usize, value: Complex<V>| put::<V, L>(spectra, spectrum_len, index, value);
-        filter.fft.run::<V>(&mut scratch.work, &mut scratch.fft, load, |at, value| {
-            if at <= half {
-                let by = multiplier_of(at, 1.0);
-                put(half + at, value.mul(by.re, by.im));
-            }
-            if at >= half {
-                let by = multiplier_of(len - at, -1.0);
-                put(at - half, value.mul(by.re, by.im));
-            }
-        });
+        put::<V, L>(self.spectra, (self.len + 1) * 2 * L, place, value.mul(by.re, by.im));
+    }
+}
+
+impl<const L: usize> Sink for FilteredSpectra<'_, L> {
+    #[inline(always)]
+    fn store<V: Lanes>(&mut self, index: usize, value: Complex<V>) {
+        let half = self.len / 2;
+        if index <= half {
+            self.put(index, 1.0, half + index, value);
+        }
+        if index >= half {
+            self.put(self.len - index, -1.0, index - half, value);
+        }
     }
 }
 
@@ -262,6 +304,10 @@ impl<const L: usize> Kernel for SpectrumKernel<'_, L> {
 fn put<V: Lanes, const L: usize>(spectra: &mut [f32], spectrum_len: usize, index: usize, value: Complex<V>) {
     let mut cell = Cell::default();
     value.store(&mut cell);
+    if L == WIDTH {
+        spectra[index * 2 * L..][..2 * L].copy_from_slice(bytemuck::cast_slice(&[cell]));
+        return;
+    }
     for (slot, spectrum) in spectra.chunks_exact_mut(spectrum_len).enumerate() {
         let to = &mut spectrum[index * 2 * L..][..2 * L];
         for lane in 0..L {
@@ -288,10 +334,13 @@ fn load_rows<V: Lanes, const L: usize>(
         let rows: [&[f32]; WIDTH] = std::array::from_fn(|lane| row_of(lane, part));
         for start in (0..columns).step_by(WIDTH) {
             let count = WIDTH.min(columns - start);
-            let octets: [[f32; WIDTH]; WIDTH] = std::array::from_fn(|lane| octet(rows[lane], start));
-            let turned = V::transpose(std::array::from_fn(|lane| V::load(&octets[lane])));
-            for (value, cell) in turned.into_iter().zip(&mut out[start..start + count]) {
-                value.store(if part == 0 { &mut cell.re } else { &mut cell.im });
+            let mut octets = [[0.0; WIDTH]; WIDTH];
+            for lane in 0..WIDTH {
+                octets[lane] = octet(rows[lane], start);
+            }
+            let turned = load_transposed::<V>(&octets);
+            for (at, cell) in out[start..start + count].iter_mut().enumerate() {
+                turned[at].store(if part == 0 { &mut cell.re } else { &mut cell.im });
             }
         }
     }

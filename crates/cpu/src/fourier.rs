@@ -18,7 +18,7 @@ use std::ops::Range;
 use beamstream_ops::{Accumulate, Memory, Projection, ReconError, ReconSpec};
 use rayon::prelude::*;
 
-use crate::checks::{check_projections, check_room, check_row};
+use crate::checks::{check_group, check_projections, check_room, check_row};
 use crate::fft::good_length;
 use crate::filter::{RowFilter, RowScratch};
 use crate::pool::Workers;
@@ -43,6 +43,8 @@ pub struct FourierAccumulator {
     filter: RowFilter,
     window: Window,
     inverse: Inverse,
+    groups: Vec<RowGroup>,
+    /// One a group.
     grids: Vec<Grid>,
     workers: Workers<RowScratch>,
     /// Of one batch, `(projection, frequency)`.
@@ -69,14 +71,15 @@ impl FourierAccumulator {
         let window = Window::new(shape.len as f64 / spec.size() as f64);
         let filter = RowFilter::new(spec);
         let inverse = Inverse::new(spec.size(), shape, &window);
-        let longer = if inverse.fft.len() > filter.fft.len() { &inverse.fft } else { &filter.fft };
-        let workers = Workers::new(threads, || RowScratch::new(longer))?;
-        let grids = RowGroup::split(spec.rows).into_iter().map(|group| Grid::new(group, shape)).collect();
+        let workers = Workers::new(threads, || RowScratch::new(&[&filter.fft, &inverse.fft]))?;
+        let groups = RowGroup::split(spec.rows);
+        let grids = groups.iter().map(|group| Grid::new(group.clone(), shape)).collect();
         Ok(Self {
             spec: spec.clone(),
             filter,
             window,
             inverse,
+            groups,
             grids,
             workers,
             multipliers: Vec::new(),
@@ -171,13 +174,8 @@ impl Accumulate for FourierAccumulator {
     }
 
     fn slices(&mut self, group: usize, out: &mut [&mut [f32]]) -> Result<(), ReconError> {
-        let Some(grid) = self.grids.get(group) else {
-            return Err(ReconError::Group { groups: self.grids.len(), found: group });
-        };
-        if out.len() != grid.group.rows.len() {
-            return Err(ReconError::Slices { expected: grid.group.rows.len(), found: out.len() });
-        }
-        out.iter().try_for_each(|slice| check_room(&self.spec, slice))?;
+        check_group(&self.spec, &self.groups, group, out)?;
+        let grid = &self.grids[group];
         let lanes = LaneChoice { first: 0, count: grid.group.lanes };
         let cells = self.inverse.middle_cells(grid.shape, lanes.count);
         if self.middle.len() < cells {

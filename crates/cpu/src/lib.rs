@@ -1,6 +1,7 @@
 //! Every operation on the CPU: the reference.
 
 mod checks;
+mod fbp;
 mod fft;
 mod filter;
 mod fourier;
@@ -8,6 +9,7 @@ mod pool;
 mod rows;
 mod simd;
 
+pub use fbp::FbpAccumulator;
 pub use fourier::FourierAccumulator;
 
 use beamstream_ops::{Accumulate, Method, ReconError, ReconSpec};
@@ -18,6 +20,7 @@ use beamstream_ops::{Accumulate, Method, ReconError, ReconSpec};
 /// If the specification is impossible or the threads cannot be started.
 pub fn accumulator(spec: &ReconSpec, threads: usize) -> Result<Box<dyn Accumulate>, ReconError> {
     Ok(match spec.method {
-        Method::Fourier | Method::Fbp => Box::new(FourierAccumulator::new(spec, threads)?),
+        Method::Fourier => Box::new(FourierAccumulator::new(spec, threads)?),
+        Method::Fbp => Box::new(FbpAccumulator::new(spec, threads)?),
     })
 }

@@ -2,6 +2,9 @@
 //!
 //! Computations are written once over [`Lanes`]; [`run`] compiles them twice, for AVX2 with FMA and for
 //! whatever the target has at least, and takes what the processor can do.
+//!
+//! All code over [`Lanes`] is `#[inline(always)]`, and no closure touches a vector: what is not inlined is compiled
+//! without AVX, and every instruction in it becomes a call.
 
 #![allow(unsafe_code, reason = "vector instructions are unsafe to call where the compiler cannot see that they exist")]
 
@@ -32,6 +35,8 @@ pub(crate) trait Lanes: Copy {
     fn mul_add(self, factor: Self, addend: Self) -> Self;
     /// `addend - self * factor`, likewise.
     fn neg_mul_add(self, factor: Self, addend: Self) -> Self;
+    /// Asks for a cache line ahead of its use.
+    fn prefetch(from: &[f32]);
     /// Lane `i` of the `j`-th becomes lane `j` of the `i`-th.
     fn transpose(rows: [Self; WIDTH]) -> [Self; WIDTH];
 }
@@ -106,6 +111,9 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    fn prefetch(_: &[f32]) {}
+
+    #[inline(always)]
     fn transpose(rows: [Self; WIDTH]) -> [Self; WIDTH] {
         std::array::from_fn(|i| Self(std::array::from_fn(|j| rows[j].0[i])))
     }
@@ -114,7 +122,7 @@ impl Lanes for Portable {
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
-        __m256, _mm256_add_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_mul_ps,
+        __m256, _MM_HINT_T1, _mm_prefetch, _mm256_add_ps, _mm256_fmadd_ps, _mm256_fnmadd_ps, _mm256_loadu_ps, _mm256_mul_ps,
         _mm256_permute2f128_ps, _mm256_set1_ps, _mm256_shuffle_ps, _mm256_storeu_ps, _mm256_sub_ps,
         _mm256_unpackhi_ps, _mm256_unpacklo_ps,
     };
@@ -137,6 +145,26 @@ mod x86 {
             // SAFETY: values of `Avx` exist only inside of `run`, whose caller knows that there are AVX2 and FMA.
             unsafe { $call }
         };
+    }
+
+    /// The shuffles of a transpose, as functions that are inlined whatever happens: a closure that the compiler
+    /// leaves alone would be compiled without AVX.
+    macro_rules! shuffles {
+        ($($name:ident => $instruction:expr;)*) => {$(
+            #[inline(always)]
+            fn $name(a: Avx, b: Avx) -> Avx {
+                Avx(instruction!($instruction(a.0, b.0)))
+            }
+        )*};
+    }
+
+    shuffles! {
+        low => _mm256_unpacklo_ps;
+        high => _mm256_unpackhi_ps;
+        first => _mm256_shuffle_ps::<0x44>;
+        second => _mm256_shuffle_ps::<0xEE>;
+        left => _mm256_permute2f128_ps::<0x20>;
+        right => _mm256_permute2f128_ps::<0x31>;
     }
 
     impl Lanes for Avx {
@@ -183,22 +211,41 @@ mod x86 {
         }
 
         #[inline(always)]
+        fn prefetch(from: &[f32]) {
+            // SAFETY: a prefetch reads nothing that the program sees and cannot fault. AVX: as in `instruction`.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(from.as_ptr().cast()) }
+        }
+
+        #[inline(always)]
         fn transpose(rows: [Self; WIDTH]) -> [Self; WIDTH] {
-            let low = |a: Self, b: Self| instruction!(_mm256_unpacklo_ps(a.0, b.0));
-            let high = |a: Self, b: Self| instruction!(_mm256_unpackhi_ps(a.0, b.0));
-            let first = |a: __m256, b: __m256| instruction!(_mm256_shuffle_ps::<0x44>(a, b));
-            let second = |a: __m256, b: __m256| instruction!(_mm256_shuffle_ps::<0xEE>(a, b));
             let [r0, r1, r2, r3, r4, r5, r6, r7] = rows;
             // Pairs of rows, then quarters of a column in each half, then whole columns.
             let (l01, h01, l23, h23) = (low(r0, r1), high(r0, r1), low(r2, r3), high(r2, r3));
             let (l45, h45, l67, h67) = (low(r4, r5), high(r4, r5), low(r6, r7), high(r6, r7));
-            let top = [first(l01, l23), second(l01, l23), first(h01, h23), second(h01, h23)];
-            let bottom = [first(l45, l67), second(l45, l67), first(h45, h67), second(h45, h67)];
-            let left = |i: usize| Self(instruction!(_mm256_permute2f128_ps::<0x20>(top[i], bottom[i])));
-            let right = |i: usize| Self(instruction!(_mm256_permute2f128_ps::<0x31>(top[i], bottom[i])));
-            [left(0), left(1), left(2), left(3), right(0), right(1), right(2), right(3)]
+            let (a0, a1, a2, a3) = (first(l01, l23), second(l01, l23), first(h01, h23), second(h01, h23));
+            let (b0, b1, b2, b3) = (first(l45, l67), second(l45, l67), first(h45, h67), second(h45, h67));
+            [
+                left(a0, b0),
+                left(a1, b1),
+                left(a2, b2),
+                left(a3, b3),
+                right(a0, b0),
+                right(a1, b1),
+                right(a2, b2),
+                right(a3, b3),
+            ]
         }
     }
+}
+
+/// Loads eight vectors and transposes them.
+#[inline(always)]
+pub(crate) fn load_transposed<V: Lanes>(rows: &[[f32; WIDTH]; WIDTH]) -> [V; WIDTH] {
+    let mut vectors = [V::splat(0.0); WIDTH];
+    for lane in 0..WIDTH {
+        vectors[lane] = V::load(&rows[lane]);
+    }
+    V::transpose(vectors)
 }
 
 /// A complex number in each lane, in registers.
@@ -274,7 +321,7 @@ mod tests {
 
         #[inline(always)]
         fn run<V: Lanes>(self) -> Self::Output {
-            let columns = V::transpose(std::array::from_fn(|row| V::load(&self.0[row])));
+            let columns = load_transposed::<V>(&self.0);
             let mut out = [[0.0; WIDTH]; WIDTH];
             for (to, column) in out.iter_mut().zip(columns) {
                 column.store(to);

@@ -185,8 +185,11 @@ fn spread<V: Lanes, const L: usize>(
             [both] => [V::load(both), V::splat(0.0)],
             _ => return,
         };
-        let weighted: [[V; 2]; TAPS] =
-            std::array::from_fn(|tap| sample.map(|part| part.mul(V::splat(along_u[tap]))));
+        let mut weighted = [sample; TAPS];
+        for tap in 0..TAPS {
+            let weight = V::splat(along_u[tap]);
+            weighted[tap] = [sample[0].mul(weight), sample[1].mul(weight)];
+        }
         for (line, weight) in lines {
             let weight = V::splat(weight);
             let points = line[column * 2 * L..][..TAPS * 2 * L].as_chunks_mut::<WIDTH>().0;

@@ -4,10 +4,10 @@ use rayon::prelude::*;
 
 use super::grid::{Grid, GridShape, PANEL};
 use super::window::Window;
-use crate::fft::LaneFft;
+use crate::fft::{LaneFft, Sink, Source};
 use crate::filter::RowScratch;
 use crate::pool::Workers;
-use crate::simd::{Cell, Complex, Kernel, Lanes, WIDTH, run};
+use crate::simd::{Cell, Complex, Kernel, Lanes, WIDTH, load_transposed, run};
 
 /// What turns a grid into slices of `size` x `size`.
 pub(super) struct Inverse {
@@ -43,15 +43,6 @@ impl Inverse {
     /// Cells of memory that the transform of `count` lanes needs between its two steps.
     pub(super) fn middle_cells(&self, shape: GridShape, count: usize) -> usize {
         shape.points().div_ceil(WIDTH / count) * self.size
-    }
-
-    /// Pixel along an axis at an index of the transform.
-    #[inline(always)]
-    fn pixel(&self, at: usize) -> Option<usize> {
-        let len = self.fft.len();
-        let pixel = at + self.size / 2;
-        let pixel = if pixel >= len { pixel - len } else { pixel };
-        (pixel < self.size).then_some(pixel)
     }
 
     /// Writes slices: one buffer for the real parts of each lane, then one for the imaginary parts of each; `None`
@@ -111,29 +102,75 @@ impl Kernel for AlongV<'_> {
     fn run<V: Lanes>(self) {
         let Self { inverse, grid, lanes, first_column, scratch, lines } = self;
         let floats = grid.group.floats();
-        let panel = grid.panel(first_column / PANEL);
-        let inside = first_column % PANEL;
-        let whole = lanes.count == WIDTH;
-        let offset = |lane: usize| (lane / lanes.count) * floats + lanes.first + lane % lanes.count;
-        let offsets: [usize; WIDTH] = std::array::from_fn(offset);
-        let at = |row: usize| -> Complex<V> {
-            let points = &panel[(row * PANEL + inside) * floats..][..lanes.together() * floats];
-            if whole && let [re, im] = points.as_chunks::<WIDTH>().0 {
-                return Complex { re: V::load(re), im: V::load(im) };
-            }
-            let re = offsets.map(|offset| points[offset]);
-            let im = offsets.map(|offset| points[offset + floats / 2]);
-            Complex { re: V::load(&re), im: V::load(&im) }
+        let source = GridColumns {
+            shape: grid.shape,
+            panel: &grid.panel(first_column / PANEL)[(first_column % PANEL) * floats..],
+            floats,
+            whole: lanes.count == WIDTH,
+            offsets: std::array::from_fn(|lane| (lane / lanes.count) * floats + lanes.first + lane % lanes.count),
         };
-        let load = |index: usize, _: &Cell| match grid.shape.places(index) {
-            (first, None) => at(first).swap(),
-            (first, Some(second)) => at(first).add(at(second)).swap(),
-        };
-        inverse.fft.run::<V>(&mut scratch.work, &mut scratch.fft, load, |index, value| {
-            if let Some(y) = inverse.pixel(index) {
-                value.swap().store(&mut lines[y]);
-            }
-        });
+        let mut sink = Pixels { size: inverse.size, len: inverse.fft.len(), cells: lines };
+        inverse.fft.run::<V>(&mut scratch.work, &mut scratch.fft, &source, &mut sink);
+    }
+}
+
+/// Columns of a grid, with real and imaginary parts exchanged.
+struct GridColumns<'a> {
+    shape: GridShape,
+    /// A panel from the first column on.
+    panel: &'a [f32],
+    floats: usize,
+    /// Whether one column fills a vector, so that it is loaded as it lies.
+    whole: bool,
+    /// Where the real parts of the lanes are.
+    offsets: [usize; WIDTH],
+}
+
+impl GridColumns<'_> {
+    #[inline(always)]
+    fn row<V: Lanes>(&self, row: usize) -> Complex<V> {
+        let points = &self.panel[row * PANEL * self.floats..];
+        if self.whole
+            && let [re, im, ..] = points.as_chunks::<WIDTH>().0
+        {
+            // The next column is next in memory, and next to be transformed.
+            V::prefetch(&points[2 * WIDTH..]);
+            return Complex { re: V::load(im), im: V::load(re) };
+        }
+        let mut cell = Cell::default();
+        for lane in 0..WIDTH {
+            cell.im[lane] = points[self.offsets[lane]];
+            cell.re[lane] = points[self.offsets[lane] + self.floats / 2];
+        }
+        Complex::load(&cell)
+    }
+}
+
+impl Source for GridColumns<'_> {
+    #[inline(always)]
+    fn load<V: Lanes>(&self, index: usize) -> Complex<V> {
+        match self.shape.places(index) {
+            (first, None) => self.row(first),
+            (first, Some(second)) => self.row::<V>(first).add(self.row(second)),
+        }
+    }
+}
+
+/// The part of an inverse transform that lies within the slice; exchanges real and imaginary parts back.
+struct Pixels<'a> {
+    size: usize,
+    len: usize,
+    cells: &'a mut [Cell],
+}
+
+impl Sink for Pixels<'_> {
+    #[inline(always)]
+    fn store<V: Lanes>(&mut self, index: usize, value: Complex<V>) {
+        let pixel = index + self.size / 2;
+        let pixel = if pixel >= self.len { pixel - self.len } else { pixel };
+        if let Some(cell) = self.cells[..self.size].get_mut(pixel) {
+            value.swap().store(cell);
+        }
     }
 }
 
@@ -155,35 +192,53 @@ impl Kernel for AlongU<'_> {
     #[inline(always)]
     fn run<V: Lanes>(self) {
         let Self { inverse, shape, lanes, first_row, middle, scratch, lines } = self;
-        let size = inverse.size;
-        let together = lanes.together();
-        let at = |column: usize| -> Complex<V> {
-            if together == 1 {
-                return Complex::load(&middle[column * size + first_row]);
-            }
-            let (octet, slot) = (column / together, column % together);
-            let rows = &middle[octet * size..][..size];
-            let mut cell = Cell::default();
-            for row in 0..together.min(size - first_row) {
-                let from = &rows[first_row + row];
-                for lane in 0..lanes.count {
-                    cell.re[row * lanes.count + lane] = from.re[slot * lanes.count + lane];
-                    cell.im[row * lanes.count + lane] = from.im[slot * lanes.count + lane];
-                }
-            }
-            Complex::load(&cell)
-        };
-        let load = |index: usize, _: &Cell| match shape.places(index) {
-            (first, None) => at(first).swap(),
-            (first, Some(second)) => at(first).add(at(second)).swap(),
-        };
         let RowScratch { work, out, fft } = scratch;
-        inverse.fft.run::<V>(work, fft, load, |index, value| {
-            if let Some(x) = inverse.pixel(index) {
-                value.swap().store(&mut out[x]);
+        let source = MiddleRows { shape, size: inverse.size, lanes, first_row, middle };
+        let mut sink = Pixels { size: inverse.size, len: inverse.fft.len(), cells: out };
+        inverse.fft.run::<V>(work, fft, &source, &mut sink);
+        write_lines::<V>(inverse, lanes.count, first_row, &out[..inverse.size], lines);
+    }
+}
+
+/// Rows of what the transform along v left, with real and imaginary parts exchanged.
+struct MiddleRows<'a> {
+    shape: GridShape,
+    size: usize,
+    lanes: LaneChoice,
+    first_row: usize,
+    middle: &'a [Cell],
+}
+
+impl MiddleRows<'_> {
+    #[inline(always)]
+    fn column<V: Lanes>(&self, column: usize) -> Complex<V> {
+        let (count, together) = (self.lanes.count, self.lanes.together());
+        let rows = &self.middle[column / together * self.size..][..self.size];
+        if together == 1 {
+            if let Some(next) = rows.get(self.first_row + 1) {
+                V::prefetch(&next.re);
             }
-        });
-        write_lines::<V>(inverse, lanes.count, first_row, &out[..size], lines);
+            return Complex::load(&rows[self.first_row]).swap();
+        }
+        let slot = column % together * count;
+        let mut cell = Cell::default();
+        for (row, from) in rows[self.first_row..].iter().take(together).enumerate() {
+            for lane in 0..count {
+                cell.im[row * count + lane] = from.re[slot + lane];
+                cell.re[row * count + lane] = from.im[slot + lane];
+            }
+        }
+        Complex::load(&cell)
+    }
+}
+
+impl Source for MiddleRows<'_> {
+    #[inline(always)]
+    fn load<V: Lanes>(&self, index: usize) -> Complex<V> {
+        match self.shape.places(index) {
+            (first, None) => self.column(first),
+            (first, Some(second)) => self.column::<V>(first).add(self.column(second)),
+        }
     }
 }
 
@@ -203,9 +258,11 @@ fn write_lines<V: Lanes>(
         let correction: [f32; WIDTH] = std::array::from_fn(|x| inverse.correction.get(start + x).copied().unwrap_or(0.0));
         let correction = V::load(&correction);
         for part in 0..2 {
-            let columns =
-                V::transpose(std::array::from_fn(|x| if part == 0 { V::load(&cell(x).re) } else { V::load(&cell(x).im) }));
-            for (lane, values) in columns.into_iter().enumerate() {
+            let octets: [[f32; WIDTH]; WIDTH] =
+                std::array::from_fn(|x| if part == 0 { cell(x).re } else { cell(x).im });
+            let columns = load_transposed::<V>(&octets);
+            for lane in 0..WIDTH {
+                let values = columns[lane];
                 let row = lane / count;
                 let Some(Some(line)) = lines.get_mut(part * count + lane % count) else { continue };
                 let Some(to) = line.get_mut(row * size + start..row * size + start + cells.len()) else { continue };
