@@ -31,7 +31,15 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("beamstream-codec", &[]),
-    ("beamstream-zmq", &["beamstream-codec", "beamstream-core"]),
+    (
+        "beamstream-zmq",
+        &[
+            "beamstream-buffer",
+            "beamstream-codec",
+            "beamstream-core",
+            "beamstream-node",
+        ],
+    ),
     (
         "beamstream-io",
         &[
@@ -277,7 +285,7 @@ fn every_package_opens_with_its_line_and_keeps_the_lints() {
             folder,
             ..
         } = &package;
-        let readme = fs::read_to_string(folder.join("README.md")).unwrap_or_default();
+        let readme = fs::read_to_string(folder.join("README.md")).unwrap_or_default().replace('`', "");
         if !readme.starts_with(&format!("# {name}\n{description}")) {
             complaints.push(format!(
                 "the README.md of {name} does not begin with '# {name}' and '{description}'"

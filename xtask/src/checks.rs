@@ -191,7 +191,7 @@ fn valgrind() -> Outcome {
     ]);
     command.env(
         runner,
-        "valgrind --quiet --error-exitcode=99 --leak-check=full --errors-for-leak-kinds=definite",
+        "valgrind --quiet --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite",
     );
     // Valgrind is slow: few random cases are enough to see a wrong access.
     Outcome::of({
