@@ -51,7 +51,7 @@ fn hello(kind: &str) -> Vec<u8> {
 }
 
 fn options(socket: SocketKind) -> Options {
-    Options::new(socket, 4)
+    Options::new(Some(socket), 4, 64 << 20)
 }
 
 fn listening(options: &Options) -> (Receiver<Vec<u8>>, u16) {
@@ -233,6 +233,29 @@ fn a_consumer_that_stalls_stops_the_sender_and_a_stop_frees_everybody() {
     assert!(taken < 100, "{taken} MiB were taken by a receiver that nobody reads");
     receiver.stop();
     assert!(receiver.messages().try_iter().count() >= 4, "whole messages can still be taken");
+}
+
+#[test]
+fn without_a_kind_the_receiver_is_what_fits_the_peer() {
+    let options = Options::new(None, 4, 64 << 20);
+    let (receiver, port) = listening(&options);
+    for kind in ["PUSH", "PUB", "XPUB"] {
+        let mut peer = visit(port, &[hello(kind), frames(&[kind])].concat());
+        assert_eq!(parts_of(&mut next(&receiver)), [kind.as_bytes()]);
+        let mut answer = vec![0; 64 + ready("SUB").len()];
+        peer.read_exact(&mut answer).unwrap();
+        assert_eq!(answer.ends_with(b"SUB"), kind != "PUSH", "{kind}");
+    }
+}
+
+#[test]
+fn bytes_that_wait_are_bounded() {
+    let (receiver, port) = listening(&Options::new(None, 1000, 3_000_000));
+    let mut peer = visit(port, &hello("PUSH"));
+    peer.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+    let megabyte = frames(&[vec![0; 1_000_000]]);
+    while peer.write_all(&megabyte).is_ok() {}
+    assert_eq!(receiver.messages().len(), 3);
 }
 
 #[test]

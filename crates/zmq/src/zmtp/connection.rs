@@ -47,8 +47,11 @@ pub(super) fn serve<B: PartBuffers>(
             }
         };
         control.traffic.messages.fetch_add(1, Ordering::Relaxed);
-        let home = Some(lines.rest.clone());
-        let message = Message { body, home, peer, discarded_parts, received: Instant::now() };
+        let received = Instant::now();
+        let bytes = body.parts[..body.used].iter().map(|part| part.len as u64).sum();
+        let Some(share) = control.quota.take(bytes) else { return ZmtpError::ShutDown };
+        let home = lines.rest.clone();
+        let message = Message { body, home, share: Some(share), peer, discarded_parts, received };
         if deliver(message, &lines.deliver, control).is_err() {
             return ZmtpError::ShutDown;
         }

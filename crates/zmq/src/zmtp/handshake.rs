@@ -23,11 +23,20 @@ impl SocketKind {
         }
     }
 
-    /// Types of peers that fit, first for people.
-    const fn peers(self) -> (&'static str, &'static [&'static str]) {
+    /// Peers that fit, for people.
+    const fn peers(self) -> &'static str {
         match self {
-            Self::Pull => ("PUSH", &["PUSH"]),
-            Self::Sub => ("PUB or XPUB", &["PUB", "XPUB"]),
+            Self::Pull => "PUSH",
+            Self::Sub => "PUB or XPUB",
+        }
+    }
+
+    /// The kind that fits a peer's socket type.
+    fn for_peer(peer: &str) -> Option<Self> {
+        match peer {
+            "PUSH" => Some(Self::Pull),
+            "PUB" | "XPUB" => Some(Self::Sub),
+            _ => None,
         }
     }
 }
@@ -51,22 +60,28 @@ pub(super) const MAX_COMMAND_BYTES: u64 = 4096;
 /// Subscription to everything, as a message of ZMTP 3.0: one byte 1 and the empty prefix.
 const SUBSCRIBE_TO_ALL: [u8; 3] = [0, 1, 1];
 
-/// Makes a connection ready to receive, within `limit`.
+/// Makes a connection ready to receive, within `limit`; without a kind, as what fits the peer.
 ///
 /// # Errors
-/// [`ZmtpError`] if the peer does not speak ZMTP 3, is silent, or is a socket of another type.
-pub(super) fn handshake(stream: &mut Stream, kind: SocketKind, limit: Duration) -> Result<(), ZmtpError> {
+/// [`ZmtpError`] if the peer does not speak ZMTP 3, is silent, or is a socket that does not fit.
+pub(super) fn handshake(stream: &mut Stream, kind: Option<SocketKind>, limit: Duration) -> Result<(), ZmtpError> {
     let until = Instant::now() + limit;
     let mut timed = Timed { stream, until };
     timed.stream.write_all(&GREETING)?;
     greeting(&mut timed)?;
-    timed.stream.write_all(&ready(kind))?;
+    if let Some(kind) = kind {
+        timed.stream.write_all(&ready(kind))?;
+    }
     let found = peer_type(&mut timed)?;
-    let (expected, fitting) = kind.peers();
-    if !fitting.contains(&found.as_str()) {
+    let fitting = SocketKind::for_peer(&found);
+    if fitting.is_none() || kind.is_some_and(|kind| fitting != Some(kind)) {
+        let expected = kind.map_or("PUSH, PUB or XPUB", SocketKind::peers);
         return Err(ZmtpError::SocketType { expected, found });
     }
-    if kind == SocketKind::Sub {
+    if let (None, Some(kind)) = (kind, fitting) {
+        timed.stream.write_all(&ready(kind))?;
+    }
+    if fitting == Some(SocketKind::Sub) {
         timed.stream.write_all(&SUBSCRIBE_TO_ALL)?;
     }
     Ok(())

@@ -4,6 +4,8 @@ use std::time::Instant;
 
 use crossbeam_channel::Sender;
 
+use super::quota::Share;
+
 /// Parts of a message that are kept; further ones are read and discarded.
 pub const MAX_PARTS: usize = 64;
 /// Scratch up to this size is kept for the next message, whatever that needs.
@@ -95,9 +97,14 @@ impl<L> Body<L> {
 }
 
 /// A whole multipart message. Dropping it gives its memory back to the receiver.
+///
+/// Its bytes count against [`Options::waiting_bytes`](super::Options::waiting_bytes) until then.
 pub struct Message<L> {
     pub(super) body: Body<L>,
-    pub(super) home: Option<Sender<Body<L>>>,
+    /// Where the body rests when the message is dropped.
+    pub(super) home: Sender<Body<L>>,
+    /// Its share of the bytes that may wait.
+    pub(super) share: Option<Share>,
     /// Which connection it came over: the number of the endpoint, or a number of its own for a peer that
     /// connected to us.
     pub peer: u64,
@@ -150,10 +157,10 @@ impl<L: Lease> Message<L> {
 
 impl<L> Drop for Message<L> {
     fn drop(&mut self) {
-        let Some(home) = self.home.take() else { return };
         let mut body = std::mem::take(&mut self.body);
         body.clear();
-        // A full or closed home means that there is enough memory at rest: let this go.
-        drop(home.try_send(body));
+        // A full home means that there is enough memory at rest: let this go.
+        drop(self.home.try_send(body));
+        self.share = None;
     }
 }

@@ -12,6 +12,7 @@ mod endpoint;
 mod error;
 mod handshake;
 mod message;
+mod quota;
 mod reader;
 mod receiver;
 mod stream;

@@ -11,6 +11,7 @@ use crossbeam_channel::{Receiver as Line, RecvTimeoutError, Sender, bounded};
 use thiserror::Error;
 
 use super::message::Body;
+use super::quota::Quota;
 use super::stream::{Listener, Stream};
 use super::{Endpoint, Message, PartBuffers, SocketKind, ZmtpError, connection};
 
@@ -63,21 +64,24 @@ impl Default for Limits {
 /// How a receiver behaves.
 #[derive(Clone)]
 pub struct Options {
-    /// What kind of socket it is.
-    pub socket: SocketKind,
+    /// What kind of socket it is; `None` takes what fits the peer.
+    pub socket: Option<SocketKind>,
     /// What peers may cost.
     pub limits: Limits,
     /// Messages that wait for the consumer at most, all connections together.
     pub capacity: usize,
+    /// Bytes of messages that wait or are being consumed at most, all connections together; one message at
+    /// least. Besides, each connection holds the message that it is receiving.
+    pub waiting_bytes: u64,
     /// Where refusals of peers are told.
     pub notify: Arc<dyn Fn(String) + Send + Sync>,
 }
 
 impl Options {
     /// The usual limits, refusals into the log.
-    pub fn new(socket: SocketKind, capacity: usize) -> Self {
+    pub fn new(socket: Option<SocketKind>, capacity: usize, waiting_bytes: u64) -> Self {
         let notify = Arc::new(|text: String| tracing::warn!("{text}"));
-        Self { socket, limits: Limits::default(), capacity, notify }
+        Self { socket, limits: Limits::default(), capacity, waiting_bytes, notify }
     }
 }
 
@@ -125,6 +129,7 @@ pub(super) struct Control {
     /// Threads that serve visitors.
     visitors: Mutex<Vec<JoinHandle<()>>>,
     said: Mutex<BTreeMap<String, Instant>>,
+    pub(super) quota: Arc<Quota>,
     pub(super) traffic: Traffic,
 }
 
@@ -166,6 +171,7 @@ impl<L: super::Lease> Receiver<L> {
             open: Mutex::default(),
             visitors: Mutex::default(),
             said: Mutex::default(),
+            quota: Quota::new(options.waiting_bytes),
             traffic: Traffic::default(),
         });
         let (deliver, messages) = bounded(options.capacity.max(1));
@@ -372,6 +378,7 @@ impl Control {
 
     fn stop(&self) {
         lock(&self.stopper).take();
+        self.quota.close();
         // Whoever registers from now on sees the stop.
         lock(&self.open).values().for_each(Stream::shutdown);
     }
