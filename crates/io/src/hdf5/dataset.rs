@@ -342,6 +342,21 @@ impl Frames {
         })
     }
 
+    /// Bytes of decoded chunks that are kept at most.
+    pub(crate) fn cache_bytes(&self) -> usize {
+        let Storage::Chunked(chunked) = &self.storage else {
+            return 0;
+        };
+        let [frames, rows, columns] = chunked.edges;
+        if chunked.filters.is_empty() && columns == self.columns {
+            return 0;
+        }
+        // All chunks of a row of frames, and the one that is being decoded.
+        let chunk = frames * rows * columns * self.element_size;
+        let together = self.rows.div_ceil(rows) * self.columns.div_ceil(columns);
+        chunk.saturating_mul(together).min(CACHE_BYTES) + chunk
+    }
+
     /// Reads rows of a frame into `out`, as they are stored.
     pub(crate) fn read(&mut self, frame: usize, rows: Range<usize>, out: &mut [u8]) -> Result<()> {
         let row_bytes = self.columns * self.element_size;

@@ -199,8 +199,8 @@ pub(crate) struct Node {
 pub(crate) enum NodeKind {
     Group,
     Dataset(Dataset),
-    /// A link that leads nowhere, or an object that cannot be read, with the reason.
-    Broken(Error),
+    /// A link that leads nowhere, or an object that cannot be read.
+    Broken,
 }
 
 impl Node {
@@ -217,7 +217,7 @@ impl Node {
     pub(crate) fn dataset(&self) -> Option<&Dataset> {
         match &self.kind {
             NodeKind::Dataset(dataset) => Some(dataset),
-            NodeKind::Group | NodeKind::Broken(_) => None,
+            NodeKind::Group | NodeKind::Broken => None,
         }
     }
 }
@@ -229,15 +229,20 @@ pub(crate) fn walk(file: &Arc<File>) -> Result<Vec<Node>> {
     let root = Object::read(file, file.root)?;
     let mut seen = HashSet::from([(file.path().to_owned(), root.address)]);
     let mut found = Vec::new();
-    let mut open = vec![(file.clone(), root, String::new(), 0)];
-    while let Some((file, group, path, depth)) = open.pop() {
-        let links = match links(&file, &group) {
+    let top = Reached {
+        file: file.clone(),
+        object: root,
+        inside: String::new(),
+    };
+    let mut open = vec![(top, String::new(), 0)];
+    while let Some((group, path, depth)) = open.pop() {
+        let links = match links(&group.file, &group.object) {
             Ok(links) => links,
             Err(error) if path.is_empty() => return Err(error),
-            Err(error) => {
+            Err(_) => {
                 found.push(Node {
                     path,
-                    kind: NodeKind::Broken(error),
+                    kind: NodeKind::Broken,
                 });
                 continue;
             }
@@ -249,16 +254,19 @@ pub(crate) fn walk(file: &Arc<File>) -> Result<Vec<Node>> {
             }
             let child_path = format!("{path}/{name}");
             let is_soft = matches!(link, Link::Soft(_));
-            let kind = match reach(&file, &group, link, &path, &child_path) {
-                Err(error) => NodeKind::Broken(error),
-                Ok((file, object)) if Dataset::is_dataset(&object) => match Dataset::open(&file, &object) {
-                    Ok(dataset) => NodeKind::Dataset(dataset),
-                    Err(error) => NodeKind::Broken(error),
-                },
-                Ok((file, object)) => {
-                    let is_new = seen.insert((file.path().to_owned(), object.address));
-                    if is_new && !is_soft && depth < MAX_DEPTH {
-                        inner.push((file, object, child_path.clone(), depth + 1));
+            let kind = match group.follow(&name, link) {
+                Err(_) => NodeKind::Broken,
+                Ok(child) if Dataset::is_dataset(&child.object) => {
+                    match Dataset::open(&child.file, &child.object) {
+                        Ok(dataset) => NodeKind::Dataset(dataset),
+                        Err(_) => NodeKind::Broken,
+                    }
+                }
+                Ok(child) => {
+                    // Behind a soft link is what has a path of its own.
+                    let place = (child.file.path().to_owned(), child.object.address);
+                    if !is_soft && depth < MAX_DEPTH && seen.insert(place) {
+                        inner.push((child, child_path.clone(), depth + 1));
                     }
                     NodeKind::Group
                 }
@@ -273,19 +281,34 @@ pub(crate) fn walk(file: &Arc<File>) -> Result<Vec<Node>> {
     Ok(found)
 }
 
-/// The object behind a link of the group at `group_path`.
-fn reach(
-    file: &Arc<File>,
-    group: &Object,
-    link: Link,
-    group_path: &str,
-    path: &str,
-) -> Result<(Arc<File>, Object)> {
-    match link {
-        Link::Hard(address) if address == group.address => Err(Error::LinkCircle(path.to_owned())),
-        Link::Hard(address) => Ok((file.clone(), Object::read(file, address)?)),
-        Link::Soft(target) if target.starts_with('/') => resolve(file, &target),
-        Link::Soft(target) => resolve(file, &format!("{group_path}/{target}")),
-        Link::External(target, inside) => resolve(&open_linked(file, path, &target)?, &inside),
+/// An object that a walk has reached.
+struct Reached {
+    file: Arc<File>,
+    object: Object,
+    /// Its path in its own file, from which relative links count.
+    inside: String,
+}
+
+impl Reached {
+    /// The object behind a link of this group.
+    fn follow(&self, name: &str, link: Link) -> Result<Self> {
+        let path = format!("{}/{name}", self.inside);
+        let resolved = |(file, object), inside| Self { file, object, inside };
+        Ok(match link {
+            Link::Hard(address) if address == self.object.address => return Err(Error::LinkCircle(path)),
+            Link::Hard(address) => resolved((self.file.clone(), Object::read(&self.file, address)?), path),
+            Link::Soft(target) => {
+                let target = if target.starts_with('/') {
+                    target
+                } else {
+                    format!("{}/{target}", self.inside)
+                };
+                resolved(resolve(&self.file, &target)?, target)
+            }
+            Link::External(target, inside) => resolved(
+                resolve(&open_linked(&self.file, &path, &target)?, &inside)?,
+                inside,
+            ),
+        })
     }
 }

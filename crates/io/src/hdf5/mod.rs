@@ -64,7 +64,9 @@ pub enum Error {
     #[error("there is no {0}")]
     NotFound(String),
     /// A link leads to a file that cannot be opened.
-    #[error("{link} is a link to {target}, which is neither there nor beside the file")]
+    #[error(
+        "{link} is a link to {target}: neither that nor a file of its name beside this one can be opened"
+    )]
     BrokenLink {
         /// Path of the link.
         link: String,

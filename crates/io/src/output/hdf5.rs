@@ -2,7 +2,7 @@
 //!
 //! Written in the oldest form of the format, which every reader knows: superblock 0, object headers 1, and the
 //! compact groups of HDF5 1.8. The structures have a fixed length whatever the number of slices, so that they
-//! can be written last, in front of the data.
+//! can be written last, in front of the data; how the data were made is told behind them.
 //!
 //! # Source
 //! The HDF Group, "HDF5 File Format Specification Version 3.0"; NeXus application definition NXtomoproc.
@@ -12,6 +12,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use beamstream_core::{ElementType, Format};
+use serde_json::Value;
 
 use super::OutputSpec;
 use super::stacked::Container;
@@ -30,7 +31,9 @@ pub(super) struct Hdf5 {
 
 enum Item {
     Group(Vec<(&'static str, Attribute)>, Vec<(&'static str, Item)>),
-    Text(String),
+    Text(&'static str),
+    /// The account of how the data were made.
+    Provenance,
     /// The blocks.
     Data,
 }
@@ -51,14 +54,14 @@ impl Hdf5 {
         let process = Item::Group(
             vec![class("NXprocess")],
             vec![
-                ("parameters", Item::Text(spec.provenance.to_string())),
-                ("program", Item::Text(super::PROGRAM.to_owned())),
-                ("version", Item::Text(super::VERSION.to_owned())),
+                ("parameters", Item::Provenance),
+                ("program", Item::Text(super::PROGRAM)),
+                ("version", Item::Text(super::VERSION)),
             ],
         );
         let mut children = vec![("data", data), ("reconstruction", process)];
         if spec.is_volume() {
-            children.push(("definition", Item::Text("NXtomoproc".to_owned())));
+            children.push(("definition", Item::Text("NXtomoproc")));
         }
         let entry = Item::Group(
             vec![class("NXentry"), ("default", Attribute::Text("data"))],
@@ -77,15 +80,20 @@ impl Hdf5 {
             format: spec.format,
             data_offset: 0,
         };
-        hdf5.data_offset = (hdf5.structures(0).len() as u64).next_multiple_of(ALIGNMENT);
+        hdf5.data_offset = (hdf5.structures(0, 0).len() as u64).next_multiple_of(ALIGNMENT);
         hdf5
     }
 
-    /// Everything in front of the data, for a file of `count` blocks.
-    fn structures(&self, count: u64) -> Vec<u8> {
+    /// Where the data of `count` blocks end.
+    fn data_end(&self, count: u64) -> u64 {
+        self.data_offset + count * self.format.bytes() as u64
+    }
+
+    /// Everything in front of the data, for a file of `count` blocks and a provenance of that many bytes.
+    fn structures(&self, count: u64, provenance: u64) -> Vec<u8> {
         let mut bytes = vec![0; SUPERBLOCK_BYTES as usize];
-        let root = self.add(&self.root, count, &mut bytes);
-        let end = self.data_offset + count * self.format.bytes() as u64;
+        let root = self.add(&self.root, (count, provenance), &mut bytes);
+        let end = self.data_end(count) + provenance;
         let mut superblock = b"\x89HDF\r\n\x1a\n".to_vec();
         // Versions, sizes of addresses and lengths, ranks of B-trees (unused), flags.
         superblock.extend([0, 0, 0, 0, 0, 8, 8, 0, 4, 0, 16, 0, 0, 0, 0, 0]);
@@ -101,12 +109,13 @@ impl Hdf5 {
     }
 
     /// Appends an object and all below it; gives its address.
-    fn add(&self, item: &Item, count: u64, bytes: &mut Vec<u8>) -> u64 {
+    fn add(&self, item: &Item, extents: (u64, u64), bytes: &mut Vec<u8>) -> u64 {
+        let (count, provenance) = extents;
         let messages = match item {
             Item::Group(attributes, children) => {
                 let placed: Vec<_> = children
                     .iter()
-                    .map(|(name, child)| (*name, self.add(child, count, bytes)))
+                    .map(|(name, child)| (*name, self.add(child, extents, bytes)))
                     .collect();
                 let mut messages = vec![link_info(), (0x0a, vec![0, 0])];
                 messages.extend(placed.into_iter().map(|(name, address)| link(name, address)));
@@ -124,6 +133,12 @@ impl Hdf5 {
                 bytes.resize((address as usize + length).next_multiple_of(8), 0);
                 dataset(&[], text_type(length), address, length as u64)
             }
+            Item::Provenance => dataset(
+                &[],
+                text_type(provenance as usize),
+                self.data_end(count),
+                provenance,
+            ),
             Item::Data => {
                 let dims = [
                     count,
@@ -154,8 +169,10 @@ impl Container for Hdf5 {
         self.data_offset
     }
 
-    fn seal(&self, file: &File, count: u64) -> io::Result<()> {
-        file.write_all_at(&self.structures(count), 0)
+    fn seal(&self, file: &File, count: u64, provenance: &Value) -> io::Result<()> {
+        let provenance = provenance.to_string();
+        file.write_all_at(provenance.as_bytes(), self.data_end(count))?;
+        file.write_all_at(&self.structures(count, provenance.len() as u64), 0)
     }
 }
 

@@ -93,8 +93,6 @@ pub struct OutputSpec {
     pub count: Option<u64>,
     /// Number of the first block, for blocks that are counted: for volumes the detector row of the first slice.
     pub first_number: u64,
-    /// How the data were made.
-    pub provenance: Value,
 }
 
 impl OutputSpec {
@@ -117,11 +115,11 @@ pub trait Output: Send {
     /// [`OutputError`] naming the path.
     fn write(&mut self, id: FrameId, bytes: &[u8]) -> Result<(), OutputError>;
 
-    /// Completes the output and gives it its final name.
+    /// Completes the output with an account of how the data were made, and gives it its final name.
     ///
     /// # Errors
     /// [`OutputError`] naming the path; nothing stays then.
-    fn finish(self: Box<Self>) -> Result<(), OutputError>;
+    fn finish(self: Box<Self>, provenance: &Value) -> Result<(), OutputError>;
 }
 
 /// Begins an output.
@@ -149,13 +147,27 @@ pub fn create_output(kind: OutputKind, spec: &OutputSpec) -> Result<Box<dyn Outp
         OutputKind::Hdf5 => Box::new(Stacked::create(spec, hdf5::Hdf5::new(spec))?),
         OutputKind::Npy => Box::new(Stacked::create(spec, npy::Npy { format })?),
         OutputKind::Raw => Box::new(Stacked::create(spec, Raw)?),
-        OutputKind::TiffStack => {
-            let description = spec.provenance.to_string();
-            Box::new(Stacked::create(spec, tiff::TiffStack { format, description })?)
-        }
+        OutputKind::TiffStack => Box::new(Stacked::create(spec, tiff::TiffStack { format })?),
         OutputKind::TiffFolder => Box::new(tiff::TiffFolder::create(spec)?),
         OutputKind::Zarr => Box::new(zarr::Zarr::create(spec)?),
     })
+}
+
+/// Checks that an output can be begun at a path; see [`create_output`].
+///
+/// # Errors
+/// [`OutputError::Exists`] and [`OutputError::ForeignFolder`].
+pub(crate) fn is_free(kind: OutputKind, path: &Path, overwrite: bool) -> Result<(), OutputError> {
+    temporary::check_target(path, overwrite, is_part(kind))
+}
+
+/// Tells which entries a folder of a kind may hold: others keep it from being replaced.
+fn is_part(kind: OutputKind) -> fn(&str) -> bool {
+    match kind {
+        OutputKind::Zarr => zarr::is_own_name,
+        OutputKind::TiffFolder => tiff::is_own_name,
+        OutputKind::Hdf5 | OutputKind::TiffStack | OutputKind::Npy | OutputKind::Raw => |_| false,
+    }
 }
 
 #[cfg(test)]

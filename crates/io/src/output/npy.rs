@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use beamstream_core::Format;
+use serde_json::Value;
 
 use super::stacked::Container;
 
@@ -24,7 +25,7 @@ impl Container for Npy {
         HEADER_BYTES as u64
     }
 
-    fn seal(&self, file: &File, count: u64) -> io::Result<()> {
+    fn seal(&self, file: &File, count: u64, _provenance: &Value) -> io::Result<()> {
         let Format { element, shape, .. } = self.format;
         let extents = format!("({count}, {}, {})", shape.rows, shape.columns);
         let mut header = b"\x93NUMPY\x01\x00".to_vec();

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use beamstream_core::FrameId;
+use serde_json::Value;
 
 use super::temporary::Temporary;
 use super::{Output, OutputError, OutputSpec};
@@ -15,7 +16,7 @@ pub(super) trait Container: Send {
     fn data_offset(&self) -> u64;
 
     /// Writes header and trailer of a file with `count` blocks. The header ends before [`Self::data_offset`].
-    fn seal(&self, file: &File, count: u64) -> io::Result<()>;
+    fn seal(&self, file: &File, count: u64, provenance: &Value) -> io::Result<()>;
 }
 
 /// Which place each block has.
@@ -157,7 +158,7 @@ impl<C: Container> Output for Stacked<C> {
             .map_err(OutputError::io(target))
     }
 
-    fn finish(self: Box<Self>) -> Result<(), OutputError> {
+    fn finish(self: Box<Self>, provenance: &Value) -> Result<(), OutputError> {
         let count = self.places.count();
         let write = || {
             if let Some(from) = self.places.moves() {
@@ -165,7 +166,7 @@ impl<C: Container> Output for Stacked<C> {
             }
             // Slices that never came are zeros.
             self.file.set_len(self.offset(count))?;
-            self.container.seal(&self.file, count)
+            self.container.seal(&self.file, count, provenance)
         };
         write().map_err(OutputError::io(self.temporary.target()))?;
         self.temporary.commit()
@@ -180,7 +181,7 @@ impl Container for Raw {
         0
     }
 
-    fn seal(&self, _file: &File, _count: u64) -> io::Result<()> {
+    fn seal(&self, _file: &File, _count: u64, _provenance: &Value) -> io::Result<()> {
         Ok(())
     }
 }

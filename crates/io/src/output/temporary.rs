@@ -91,7 +91,11 @@ fn beside(parent: &Path, name: &std::ffi::OsStr, word: &str) -> PathBuf {
 }
 
 /// Whether something may be written at `target`. An empty folder counts as nothing.
-fn check_target(target: &Path, replace: bool, is_part: fn(&str) -> bool) -> Result<(), OutputError> {
+pub(super) fn check_target(
+    target: &Path,
+    replace: bool,
+    is_part: fn(&str) -> bool,
+) -> Result<(), OutputError> {
     let entries = match fs::read_dir(target) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -22,7 +22,6 @@ fn spec(path: PathBuf, format: Format, count: Option<u64>) -> OutputSpec {
     } else {
         Content::Frames
     };
-    let provenance = json!({ "program": "beamstream", "rotation_axis_px": 20.125 });
     OutputSpec {
         path,
         overwrite: false,
@@ -30,8 +29,11 @@ fn spec(path: PathBuf, format: Format, count: Option<u64>) -> OutputSpec {
         format,
         count,
         first_number: 0,
-        provenance,
     }
+}
+
+fn provenance() -> Value {
+    json!({ "program": "beamstream", "rotation_axis_px": 20.125 })
 }
 
 fn block(format: Format, number: u64) -> Vec<u8> {
@@ -88,7 +90,7 @@ fn every_element_type_comes_back_from_hdf5_and_tiff() {
                     .write(FrameId::new(number), &block(format, number))
                     .unwrap();
             }
-            output.finish().unwrap();
+            output.finish(&provenance()).unwrap();
             let expected: Vec<_> = (0..4).map(|number| block(format, number)).collect();
             assert_eq!(read_back(&path), expected, "{element} {kind:?}");
         }
@@ -112,7 +114,7 @@ fn lost_frames_leave_no_gap_and_order_is_restored() {
                 .write(FrameId::new(number), &block(format, number))
                 .unwrap();
         }
-        output.finish().unwrap();
+        output.finish(&provenance()).unwrap();
         let found: Vec<u8> = match kind {
             OutputKind::Raw => fs::read(&path).unwrap(),
             OutputKind::Npy => fs::read(&path).unwrap().split_off(192),
@@ -135,7 +137,7 @@ fn frames_that_are_counted_by_role_keep_their_names() {
     for role in [Role::Dark, Role::Flat, Role::Projection] {
         output.write(FrameId::by_role(role, 0), &[1]).unwrap();
     }
-    output.finish().unwrap();
+    output.finish(&provenance()).unwrap();
     assert!(
         ["dark_00000.tif", "flat_00000.tif", "projection_00000.tif"]
             .iter()
@@ -211,7 +213,7 @@ proptest! {
         for &number in &numbers {
             output.write(FrameId::new(number), &block(format, number)).unwrap();
         }
-        output.finish().unwrap();
+        output.finish(&provenance()).unwrap();
         let mut sorted: Vec<u64> = numbers.into_iter().collect();
         sorted.sort_unstable();
         let expected: Vec<u8> = sorted.into_iter().flat_map(|number| block(format, number)).collect();

@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 
 use beamstream_core::{ElementType, Format, FrameId};
+use serde_json::Value;
 
 use super::stacked::Container;
 use super::temporary::Temporary;
@@ -113,7 +114,6 @@ fn header(big: bool, directory_at: u64) -> Vec<u8> {
 /// One BigTIFF of all blocks: pixels first, directories behind them.
 pub(super) struct TiffStack {
     pub(super) format: Format,
-    pub(super) description: String,
 }
 
 impl TiffStack {
@@ -125,12 +125,13 @@ impl Container for TiffStack {
         Self::HEADER_BYTES
     }
 
-    fn seal(&self, file: &File, count: u64) -> io::Result<()> {
+    fn seal(&self, file: &File, count: u64, provenance: &Value) -> io::Result<()> {
+        let provenance = provenance.to_string();
         let block_bytes = self.format.bytes() as u64;
         let first = (Self::HEADER_BYTES + count * block_bytes).next_multiple_of(8);
         let mut at = first;
         for page in 0..count {
-            let description = if page == 0 { self.description.as_str() } else { "" };
+            let description = if page == 0 { provenance.as_str() } else { "" };
             let pixels_at = Self::HEADER_BYTES + page * block_bytes;
             let has_next = page + 1 < count;
             let directory = Directory {
@@ -154,19 +155,20 @@ pub(super) struct TiffFolder {
     temporary: Temporary,
     format: Format,
     stem: &'static str,
-    description: String,
 }
+
+/// The file of the folder that says how the slices were made.
+const PROVENANCE: &str = "provenance.json";
 
 impl TiffFolder {
     pub(super) fn create(spec: &OutputSpec) -> Result<Self, OutputError> {
-        let temporary = Temporary::new(&spec.path, spec.overwrite, is_slice_name)?;
+        let temporary = Temporary::new(&spec.path, spec.overwrite, is_own_name)?;
         std::fs::create_dir(temporary.path()).map_err(OutputError::io(&spec.path))?;
         let stem = if spec.is_volume() { "slice" } else { "frame" };
         Ok(Self {
             temporary,
             format: spec.format,
             stem,
-            description: spec.provenance.to_string(),
         })
     }
 }
@@ -186,12 +188,11 @@ impl Output for TiffFolder {
         let big = expected > CLASSIC_MAX_BYTES;
         let pixels_at = if big { 16 } else { 8 };
         let at = (pixels_at + expected as u64).next_multiple_of(8);
-        let description = &self.description;
         let directory = Directory {
             big,
             format: self.format,
             pixels_at,
-            description,
+            description: "",
             at,
             has_next: false,
         };
@@ -204,7 +205,10 @@ impl Output for TiffFolder {
         write().map_err(OutputError::io(&target.join(&name)))
     }
 
-    fn finish(self: Box<Self>) -> Result<(), OutputError> {
+    fn finish(self: Box<Self>, provenance: &Value) -> Result<(), OutputError> {
+        let path = self.temporary.path().join(PROVENANCE);
+        std::fs::write(path, format!("{provenance:#}\n"))
+            .map_err(OutputError::io(self.temporary.target()))?;
         self.temporary.commit()
     }
 }
@@ -222,7 +226,10 @@ fn file_name(stem: &str, id: FrameId) -> String {
 }
 
 /// Whether a file could be of an earlier output: a word, a number, and `.tif`.
-fn is_slice_name(name: &str) -> bool {
+pub(super) fn is_own_name(name: &str) -> bool {
+    if name == PROVENANCE {
+        return true;
+    }
     let number = name.strip_suffix(".tif").and_then(|stem| stem.rsplit_once('_'));
     number.is_some_and(|(word, number)| {
         word.bytes().all(|b| b.is_ascii_lowercase()) && number.bytes().all(|b| b.is_ascii_digit())

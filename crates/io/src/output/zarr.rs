@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::stacked::Places;
 use super::temporary::Temporary;
-use super::{Output, OutputError, OutputSpec};
+use super::{Output, OutputError, OutputSpec, PROGRAM};
 
 /// The array within the group.
 const ARRAY: &str = "0";
@@ -22,19 +22,16 @@ pub(super) struct Zarr {
     places: Places,
     format: Format,
     axes: [&'static str; 3],
-    provenance: Value,
 }
 
 impl Zarr {
     pub(super) fn create(spec: &OutputSpec) -> Result<Self, OutputError> {
-        let is_part = |name: &str| name == "zarr.json" || name == ARRAY;
-        let temporary = Temporary::new(&spec.path, spec.overwrite, is_part)?;
+        let temporary = Temporary::new(&spec.path, spec.overwrite, is_own_name)?;
         let zarr = Self {
             temporary,
             places: Places::new(spec),
             format: spec.format,
             axes: spec.axes(),
-            provenance: spec.provenance.clone(),
         };
         fs::create_dir_all(zarr.chunks()).map_err(OutputError::io(&spec.path))?;
         Ok(zarr)
@@ -43,10 +40,6 @@ impl Zarr {
     /// The folder of the chunks; below it is one folder a block.
     fn chunks(&self) -> PathBuf {
         self.temporary.path().join(ARRAY).join("c")
-    }
-
-    fn group_metadata(&self) -> Value {
-        json!({ "zarr_format": 3, "node_type": "group", "attributes": { super::PROGRAM: self.provenance } })
     }
 
     fn array_metadata(&self) -> Value {
@@ -107,19 +100,26 @@ impl Output for Zarr {
         write().map_err(OutputError::io(target))
     }
 
-    fn finish(self: Box<Self>) -> Result<(), OutputError> {
+    fn finish(self: Box<Self>, provenance: &Value) -> Result<(), OutputError> {
         let write = || {
             if let Some(from) = self.places.moves() {
                 self.sort(&from)?;
             }
             let root = self.temporary.path();
+            let group =
+                json!({ "zarr_format": 3, "node_type": "group", "attributes": { PROGRAM: provenance } });
             fs::write(
                 root.join(ARRAY).join("zarr.json"),
                 format!("{:#}\n", self.array_metadata()),
             )?;
-            fs::write(root.join("zarr.json"), format!("{:#}\n", self.group_metadata()))
+            fs::write(root.join("zarr.json"), format!("{group:#}\n"))
         };
         write().map_err(OutputError::io(self.temporary.target()))?;
         self.temporary.commit()
     }
+}
+
+/// Whether an entry of the folder could be of an earlier output.
+pub(super) fn is_own_name(name: &str) -> bool {
+    name == "zarr.json" || name == ARRAY
 }

@@ -65,6 +65,10 @@ impl Stack for Hdf5Stack {
         element_type(self.number)
     }
 
+    fn memory_bytes(&self) -> usize {
+        self.frames.cache_bytes()
+    }
+
     fn read(
         &mut self,
         frame: usize,
@@ -326,7 +330,7 @@ impl Tree {
                 Some(NodeKind::Dataset(data)) if data.shape().len() == 3 => {
                     return Some(self.read_nxtomo(&within, &detector, data));
                 }
-                Some(NodeKind::Broken(_)) => broken = broken.or(Some(format!("{detector}/data"))),
+                Some(NodeKind::Broken) => broken = broken.or(Some(format!("{detector}/data"))),
                 _ => {}
             }
         }

@@ -3,7 +3,7 @@
 mod angles;
 mod error;
 mod hdf5;
-mod pixels;
+pub(crate) mod pixels;
 mod tiff;
 
 use std::io::Read;
@@ -248,6 +248,12 @@ impl Scan {
         &self.info
     }
 
+    /// Memory that reading takes at most besides the buffers of its callers: compressed data are decoded in pieces
+    /// that may hold parts of several frames.
+    pub fn memory_bytes(&self) -> usize {
+        self.stacks.iter().map(|stack| stack.memory_bytes()).sum()
+    }
+
     /// Reads rows of a frame into `out`: row-major, in the machine's byte order, of the format's element type.
     ///
     /// # Errors
@@ -296,6 +302,9 @@ trait Stack: Send {
 
     /// The type in which the frames are given, unless `f32` is asked for.
     fn element(&self) -> ElementType;
+
+    /// Memory that reading takes at most.
+    fn memory_bytes(&self) -> usize;
 
     /// Reads rows of a frame, both within the extent, as `element`: the stack's own or `f32`.
     fn read(

@@ -116,6 +116,15 @@ impl Stack for TiffFile {
         element_type(self.pages[0].number)
     }
 
+    fn memory_bytes(&self) -> usize {
+        let is_plain = self.pages.iter().all(|page| page.plain_at.is_some());
+        if is_plain {
+            0
+        } else {
+            2 * self.pages[0].shape.len() * self.pages[0].number.size
+        }
+    }
+
     fn read(
         &mut self,
         frame: usize,
@@ -313,6 +322,10 @@ impl Stack for TiffFolder {
 
     fn element(&self) -> ElementType {
         self.element
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.open.as_ref().map_or(0, |(_, file)| file.memory_bytes())
     }
 
     fn read(
