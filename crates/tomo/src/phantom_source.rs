@@ -38,6 +38,7 @@ pub struct PhantomSourceConfig {
     pub span_deg: f64,
     /// Rotation axis; the middle of the columns if left out. Unit: columns.
     #[serde(default, alias = "center")]
+    #[schemars(extend("x-aliases" = ["center"]))]
     pub rotation_axis: Option<f64>,
     /// Flats before the projections.
     #[serde(default = "five")]

@@ -81,6 +81,7 @@ pub(crate) enum SendError {
 #[derive(Debug)]
 struct Room {
     wanted: AtomicBool,
+    receiver_gone: AtomicBool,
     token: Sender<()>,
 }
 
@@ -115,7 +116,7 @@ pub(crate) fn edge(names: &str, policy: Policy, capacity: Capacity) -> (EdgeSend
         Policy::Block => {
             let (sender, receiver) = bounded(capacity.blocks.max(1));
             let (token, freed) = bounded(1);
-            let room = Arc::new(Room { wanted: AtomicBool::new(false), token });
+            let room = Arc::new(Room { wanted: AtomicBool::new(false), receiver_gone: AtomicBool::new(false), token });
             let capacity_bytes = capacity.bytes as u64;
             (
                 SendLane::Block { channel: sender, capacity_bytes, room: room.clone(), freed },
@@ -206,6 +207,9 @@ impl EdgeSender {
         let SendLane::Block { capacity_bytes, room, freed, .. } = &self.lane else { return Ok(()) };
         let (capacity, room, freed) = (*capacity_bytes, room.clone(), freed.clone());
         loop {
+            if room.receiver_gone.load(Ordering::Acquire) {
+                return Err(SendError::Closed);
+            }
             room.wanted.store(true, Ordering::Relaxed);
             // Pairs with the fence in `EdgeReceiver::account`: either the receiver sees that room is wanted, or
             // this load sees what it took out.
@@ -279,7 +283,10 @@ impl EdgeReceiver {
 impl Drop for EdgeReceiver {
     fn drop(&mut self) {
         match &self.lane {
-            RecvLane::Block { room, .. } => wake(&room.token),
+            RecvLane::Block { room, .. } => {
+                room.receiver_gone.store(true, Ordering::Release);
+                wake(&room.token);
+            }
             RecvLane::Latest { queue, .. } => queue.close_receiver(),
         }
     }

@@ -32,6 +32,7 @@ pub struct ReconConfig {
     /// first and last row, for a tilted axis), or `auto`: found from two projections half a turn apart. A change
     /// takes effect with the next series. Unit: detector columns.
     #[serde(default = "auto", alias = "center")]
+    #[schemars(extend("x-aliases" = ["center"]))]
     pub rotation_axis: AxisSetting,
     /// Rows of the frames to reconstruct, `first:end`; all if left out.
     #[serde(default)]
