@@ -86,7 +86,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Which of our own packages the tests of each one use besides, and besides `beamstream-testkit`, which all may use.
-const TEST_ARROWS: &[(&str, &[&str])] = &[];
+const TEST_ARROWS: &[(&str, &[&str])] = &[("beamstream-zmq", &["beamstream-sim-wire"])];
 
 /// Crates of others that only these packages may use.
 const RESERVED: &[(&str, &[&str])] = &[

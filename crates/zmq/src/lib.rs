@@ -7,6 +7,8 @@
 
 pub mod assembler;
 mod fill;
+#[cfg(test)]
+mod outlet;
 pub mod protocol;
 mod sink;
 mod source;

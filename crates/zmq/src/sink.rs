@@ -299,3 +299,97 @@ impl Drop for Counted {
         self.under_way.fetch_sub(1, Ordering::AcqRel);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outlet;
+    use crate::zmtp::{Mode, NoLeases, Options, Receiver};
+    use beamstream_core::FrameCounts;
+
+    fn sink(endpoint: &str, mode: &str, socket: &str) -> ZmqSink {
+        let settings = json!({ "endpoint": endpoint, "mode": mode, "socket": socket });
+        serde_json::from_value::<ZmqSinkConfig>(settings).unwrap().sink().unwrap()
+    }
+
+    /// Receives from a sink that connects to us.
+    fn receiver() -> (Receiver<Vec<u8>>, String) {
+        let endpoint = "tcp://127.0.0.1:0".parse().unwrap();
+        let options = Options::new(None, 64, 1 << 20);
+        let receiver = Receiver::start(&[(endpoint, Mode::Bind)], &options, &NoLeases).unwrap();
+        let endpoint = receiver.listening()[0].to_string();
+        (receiver, endpoint)
+    }
+
+    fn blocks(count: u64) -> (SeriesHeader, Vec<Block>) {
+        let format = Format::frame(ElementType::U16, 20, 30);
+        let pool = Pool::host("frames", 64, format.bytes()).unwrap();
+        let header = SeriesHeader::frames(SeriesId { number: 5, ordinal: 0 }, format);
+        let block = |number| {
+            let mut lease = pool.lease(format).unwrap();
+            lease.bytes_mut().fill(number as u8);
+            let mut meta = BlockMeta::new(FrameId::new(number), Role::Flat);
+            meta.angle_rad = Some(1.0);
+            lease.freeze(meta)
+        };
+        (header, (0..count).map(block).collect())
+    }
+
+    #[test]
+    fn all_blocks_arrive_before_the_sink_is_gone() {
+        let (receiver, endpoint) = receiver();
+        let mut sink = sink(&endpoint, "connect", "push");
+        let (header, blocks) = blocks(50);
+        let (mut out, _events, _controller) = outlet::open(1, 1024);
+        let taker = std::thread::spawn(move || {
+            let take = || receiver.messages().recv_timeout(Duration::from_secs(60)).unwrap();
+            (0..50_u8)
+                .map(|number| {
+                    let mut message = take();
+                    assert_eq!((message.len(), message.part(1).unwrap()), (2, [number; 1200].as_slice()));
+                    serde_json::from_slice::<serde_json::Value>(message.part(0).unwrap()).unwrap()
+                })
+                .collect::<Vec<_>>()
+        });
+        sink.begin(&header, &mut out).unwrap();
+        for block in blocks {
+            sink.process(block, &mut out).unwrap();
+        }
+        let summary = SeriesSummary { counts: FrameCounts::default(), aborted: false };
+        sink.end(&summary, &mut out).unwrap();
+        drop(sink);
+        let headers = taker.join().unwrap();
+        let expected = json!({
+            "htype": "array-1.0", "type": "uint16", "shape": [20, 30], "frame": 49, "endianness": "little",
+            "series": 5, "image_key": 1, "angle_deg": 1.0_f64.to_degrees(),
+        });
+        assert_eq!(headers[49], expected);
+    }
+
+    #[test]
+    fn a_publisher_without_subscribers_does_not_wait() {
+        let mut sink = sink("tcp://127.0.0.1:0", "bind", "pub");
+        let (header, blocks) = blocks(50);
+        let (mut out, _events, _controller) = outlet::open(1, 1024);
+        sink.begin(&header, &mut out).unwrap();
+        blocks.into_iter().for_each(|block| sink.process(block, &mut out).unwrap());
+    }
+
+    #[test]
+    fn a_halt_ends_the_wait_for_a_receiver() {
+        let mut sink = sink("tcp://127.0.0.1:0", "bind", "push");
+        let (header, blocks) = blocks(1);
+        let (mut out, _events, controller) = outlet::open(1, 1024);
+        sink.begin(&header, &mut out).unwrap();
+        let halting = std::thread::spawn(move || controller.halt());
+        let stopped = blocks.into_iter().map(|block| sink.process(block, &mut out)).find_map(Result::err).unwrap();
+        assert_eq!(stopped.kind(), NodeErrorKind::Stopped);
+        halting.join().unwrap();
+    }
+
+    #[test]
+    fn settings_are_checked() {
+        let config: ZmqSinkConfig = serde_json::from_value(json!({ "endpoint": "http://x" })).unwrap();
+        assert_eq!(config.sink().err().unwrap().key, Some("endpoint"));
+    }
+}

@@ -206,3 +206,6 @@ fn next(messages: &Line<Message<Lent>>, out: &Outlet, wake: Instant) -> Option<M
     stop.complete_drain(operation);
     None
 }
+
+#[cfg(test)]
+mod tests;
