@@ -1,18 +1,35 @@
 //! Every operation on the CPU: the reference.
+//!
+//! All functions work on plain slices. Reconstructions have threads of their own; everything else runs in the
+//! calling thread.
 
+mod axis;
+mod backend;
+mod binning;
 mod checks;
 mod fbp;
 mod fft;
 mod filter;
+mod flat_field;
 mod fourier;
+mod mean;
+mod pixels;
 mod pool;
+mod rescale;
 mod rows;
 mod simd;
 
-pub use fbp::FbpAccumulator;
-pub use fourier::FourierAccumulator;
+use beamstream_ops::{Accumulate, Memory, Method, ReconError, ReconSpec};
 
-use beamstream_ops::{Accumulate, Method, ReconError, ReconSpec};
+pub use axis::rotation_axis;
+pub use backend::CpuBackend;
+pub use binning::{bin, binned_shape};
+pub use fbp::FbpAccumulator;
+pub use flat_field::FlatField;
+pub use fourier::FourierAccumulator;
+pub use mean::MeanImage;
+pub use pixels::PixelError;
+pub use rescale::{percentiles, rescale, value_range};
 
 /// A reconstruction by the method of its specification, on `threads` threads of its own.
 ///
@@ -23,4 +40,12 @@ pub fn accumulator(spec: &ReconSpec, threads: usize) -> Result<Box<dyn Accumulat
         Method::Fourier => Box::new(FourierAccumulator::new(spec, threads)?),
         Method::Fbp => Box::new(FbpAccumulator::new(spec, threads)?),
     })
+}
+
+/// The memory that such a reconstruction will hold.
+pub fn memory(spec: &ReconSpec, threads: usize) -> Memory {
+    match spec.method {
+        Method::Fourier => FourierAccumulator::memory(spec, threads),
+        Method::Fbp => FbpAccumulator::memory(spec, threads),
+    }
 }

@@ -1,0 +1,175 @@
+//! The operations as nodes see them: on blocks in host memory.
+
+use std::ops::Range;
+
+use beamstream_buffer::{Block, DeviceId, HostStream, LeaseMut, Stream};
+use beamstream_core::{ElementType, Format};
+use beamstream_ops::{
+    Accumulate, AxisEstimate, Backend, BadPixels, FlatField as FlatFieldOp, FlatFieldSpec, MeanImage as MeanImageOp,
+    Memory, OpError, Projection, ProjectionBlock, ReconError, ReconSpec, Reconstruction,
+};
+
+use crate::rows::RowGroup;
+use crate::{FlatField, MeanImage, PixelError, accumulator, memory, rescale, rotation_axis};
+
+/// All operations on the processors of the host.
+#[derive(Debug, Clone)]
+pub struct CpuBackend {
+    threads: usize,
+}
+
+impl CpuBackend {
+    /// Operations that use up to `threads` threads each, one at least.
+    pub fn new(threads: usize) -> Self {
+        Self { threads: threads.max(1) }
+    }
+
+    /// Threads of a reconstruction.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+}
+
+impl Backend for CpuBackend {
+    fn device(&self) -> DeviceId {
+        DeviceId::Cpu
+    }
+
+    fn stream(&self) -> Box<dyn Stream> {
+        Box::new(HostStream)
+    }
+
+    fn mean_image(&self, format: Format) -> Result<Box<dyn MeanImageOp>, OpError> {
+        Ok(Box::new(BlockMean { format, mean: MeanImage::new(format.element, format.shape.len()) }))
+    }
+
+    fn flat_field(&self, spec: &FlatFieldSpec, format: Format) -> Result<Box<dyn FlatFieldOp>, OpError> {
+        let field = FlatField::new(*spec, format.element, format.shape.rows, format.shape.columns);
+        Ok(Box::new(BlockFlatField { format, field }))
+    }
+
+    fn reconstruction(&self, spec: &ReconSpec) -> Result<Box<dyn Reconstruction>, OpError> {
+        let sums = accumulator(spec, self.threads)?;
+        Ok(Box::new(BlockReconstruction { spec: spec.clone(), sums }))
+    }
+
+    fn reconstruction_memory(&self, spec: &ReconSpec) -> Memory {
+        memory(spec, self.threads)
+    }
+
+    fn slices_at_once(&self, spec: &ReconSpec) -> usize {
+        RowGroup::split(spec.rows).iter().map(|group| group.rows.len()).max().unwrap_or(1)
+    }
+
+    fn rescale(&self, from: &Block, range: [f32; 2], to: &mut LeaseMut) -> Result<(), OpError> {
+        let element = to.format().element;
+        expect(from.format().with_element(element), to.format())?;
+        rescale(from.elements::<f32>()?, range, element, to.bytes_mut()).map_err(pixel_error)?;
+        Ok(())
+    }
+
+    fn rotation_axis(&self, at_0: &Block, at_180: &Block) -> Result<AxisEstimate, OpError> {
+        expect(at_0.format(), at_180.format())?;
+        rotation_axis(at_0.elements()?, at_180.elements()?, at_0.format().shape).map_err(pixel_error)
+    }
+}
+
+struct BlockMean {
+    format: Format,
+    mean: MeanImage,
+}
+
+impl MeanImageOp for BlockMean {
+    fn add(&mut self, frame: &Block) -> Result<(), OpError> {
+        expect(self.format, frame.format())?;
+        self.mean.add(frame.bytes()).map_err(pixel_error)
+    }
+
+    fn count(&self) -> u64 {
+        self.mean.count()
+    }
+
+    fn mean(&self) -> Vec<f32> {
+        self.mean.mean()
+    }
+
+    fn reset(&mut self) {
+        self.mean.reset();
+    }
+}
+
+struct BlockFlatField {
+    format: Format,
+    field: FlatField,
+}
+
+impl FlatFieldOp for BlockFlatField {
+    fn set_references(&mut self, dark: &[f32], flats: &[&[f32]]) -> Result<(), OpError> {
+        let expected = self.format.shape.len();
+        if let Some(other) = std::iter::once(&dark).chain(flats).find(|image| image.len() != expected) {
+            return Err(OpError::ReferenceLength { expected, found: other.len() });
+        }
+        self.field.set_references(dark, flats).map_err(pixel_error)
+    }
+
+    fn correct(&mut self, frame: &Block, later: f32, to: &mut LeaseMut) -> Result<BadPixels, OpError> {
+        expect(self.format, frame.format())?;
+        expect(self.format.with_element(ElementType::F32), to.format())?;
+        self.field.correct(frame.bytes(), later, to.elements_mut()?).map_err(pixel_error)
+    }
+}
+
+struct BlockReconstruction {
+    spec: ReconSpec,
+    sums: Box<dyn Accumulate>,
+}
+
+impl Reconstruction for BlockReconstruction {
+    fn accumulate(&mut self, batch: &[ProjectionBlock<'_>]) -> Result<(), OpError> {
+        let columns = self.spec.columns;
+        let mut projections = Vec::with_capacity(batch.len());
+        for projection in batch {
+            let pixels = projection.block.elements::<f32>()?;
+            let first = projection.first_row * columns;
+            let expected = self.spec.rows * columns;
+            let pixels = pixels.get(first..first + expected).ok_or(ReconError::ProjectionLength {
+                expected: first + expected,
+                found: pixels.len(),
+            })?;
+            projections.push(Projection { pixels, angle_rad: projection.angle_rad, weight: projection.weight });
+        }
+        Ok(self.sums.accumulate(&projections)?)
+    }
+
+    fn slice(&mut self, row: usize, to: &mut LeaseMut) -> Result<(), OpError> {
+        Ok(self.sums.slice(row, to.elements_mut()?)?)
+    }
+
+    fn row_groups(&self) -> Vec<Range<usize>> {
+        self.sums.row_groups()
+    }
+
+    fn slices(&mut self, group: usize, to: &mut [LeaseMut]) -> Result<(), OpError> {
+        let mut slices = Vec::with_capacity(to.len());
+        for lease in to {
+            slices.push(lease.elements_mut()?);
+        }
+        Ok(self.sums.slices(group, &mut slices)?)
+    }
+
+    fn reset(&mut self) {
+        self.sums.reset();
+    }
+}
+
+fn expect(expected: Format, found: Format) -> Result<(), OpError> {
+    if expected == found {
+        Ok(())
+    } else {
+        Err(OpError::Format { expected: expected.to_string(), found: found.to_string() })
+    }
+}
+
+fn pixel_error(error: PixelError) -> OpError {
+    OpError::Device { device: DeviceId::Cpu, cause: error.to_string() }
+}
