@@ -75,10 +75,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "beamstream-benches",
         &[
+            "beamstream-buffer",
+            "beamstream-codec",
             "beamstream-core",
             "beamstream-cpu",
             "beamstream-ops",
             "beamstream-testkit",
+            "beamstream-zmq",
         ],
     ),
     ("beamstream-tests", &[]),
