@@ -17,6 +17,9 @@ The environment variable RUST_LOG chooses messages in detail.
 Exit codes: 0 everything sent or written, 1 internal error, 2 wrong usage or unreadable input,
 4 the socket or the file failed, 130 stopped by Ctrl-C.";
 
+/// Heading of the options about messages.
+const MESSAGES: &str = "Messages on standard error";
+
 /// Simulated detectors: send a recorded scan or an analytic phantom as a detector would
 #[derive(Debug, Parser)]
 #[command(name = "beamstream-sim", version, after_help = EXAMPLES)]
@@ -24,23 +27,21 @@ pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
     /// Tell more; twice for even more
-    #[arg(short, long, action = ArgAction::Count, global = true)]
+    #[arg(short, long, action = ArgAction::Count, global = true, help_heading = MESSAGES)]
     pub(crate) verbose: u8,
     /// Tell errors only
-    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = MESSAGES)]
     pub(crate) quiet: bool,
-    /// Form of messages on standard error
-    #[arg(long, value_enum, default_value_t, global = true, value_name = "FORM")]
+    /// Lines for people or JSON objects
+    #[arg(long, value_enum, default_value_t, global = true, value_name = "FORM", help_heading = MESSAGES)]
     pub(crate) log_format: LogFormat,
 }
 
 /// Form of messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// Lines for people
     #[default]
     Text,
-    /// One JSON object a line
     Json,
 }
 

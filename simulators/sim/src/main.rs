@@ -186,7 +186,8 @@ fn start_log(cli: &Cli) {
 
 /// Tells the error and its causes: as a log line where logs are JSON, else for people.
 fn report(cli: &Cli, failure: &Failure) {
-    let causes = std::iter::successors(Some(&*failure.error), |error| error.source());
+    let error: &(dyn Error + 'static) = &*failure.error;
+    let causes = std::iter::successors(Some(error), |&error| error.source());
     let text = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
     if cli.log_format == LogFormat::Json {
         tracing::error!("{text}");

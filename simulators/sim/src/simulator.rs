@@ -197,14 +197,18 @@ impl Simulator {
     /// # Errors
     /// If a frame cannot be read, or a stop was asked for.
     pub fn run(mut self, progress: impl FnMut(u64)) -> Result<Sent, SimError> {
-        let result = self.send_all(progress);
+        let mut result = self.send_all(progress);
         let Self {
             sender,
             stop,
             mut sent,
+            settings,
             ..
         } = self;
-        let result = result.and_then(|()| Ok(sender.flush(&stop)?));
+        // A PUSH waits for receivers however long it takes; a subscriber that does not read is given up in time.
+        if result.is_ok() && settings.socket == SocketKind::Push {
+            result = sender.flush(&stop).map_err(SimError::from);
+        }
         sent.dropped = sender.dropped();
         sender.close(if result.is_ok() { LINGER } else { LINGER_AFTER_STOP });
         result.map(|()| sent)

@@ -1,5 +1,7 @@
 //! What a simulated detector puts on the wire, read with a receiver of its own.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests may fail as tests do")]
+
 use std::thread::{self, JoinHandle};
 
 use beamstream_core::{ElementType, Format, Role};
@@ -179,7 +181,7 @@ fn packed_frames_are_damaged_behind_their_sizes() {
 #[test]
 fn a_late_frame_comes_after_the_end() {
     let (messages, sent) = pull_all(start(Protocol::DectrisV1, |s| {
-        s.faults = "late=1:0.05".parse().unwrap()
+        s.faults = "late=1:0.05".parse().unwrap();
     }));
     assert!(
         short(&messages).ends_with("H3k0 3:0 3:2 E3 3:1"),
@@ -206,7 +208,7 @@ fn a_disconnected_receiver_comes_back_for_the_rest() {
 #[test]
 fn a_publisher_that_waits_for_its_subscriber_loses_nothing() {
     let running = start(Protocol::Array, |s| {
-        (s.socket, s.wait_for_peer) = (SocketKind::Pub, true)
+        (s.socket, s.wait_for_peer) = (SocketKind::Pub, true);
     });
     let mut receiver = Receiver::subscribe(&running.endpoint, b"").unwrap();
     let mut bytes = 0;
