@@ -3,12 +3,11 @@
 //! A block of `E` elements of `S` bytes is stored as `8 S` rows of `E / 8` bytes: row `8 k + b` holds bit `b`
 //! of byte `k` of all elements, the first element in the lowest bit.
 //!
-//! Fast path, for 32 bytes of each row at a time: within the 8 rows of one byte plane, three rounds of
+//! Fast path, for a register's bytes of each row at a time: within the 8 rows of one byte plane, three rounds of
 //! exchanges turn (row, bit) into (element, bit), on whole registers; then the bytes of all planes are
-//! brought into element order by interleaving. The same code is compiled for the baseline (SSE2) and AVX2.
+//! brought into element order by interleaving.
 
-/// Bytes of each row that the fast path takes at once.
-const CHUNK: usize = 32;
+#![allow(unsafe_code, reason = "instructions that a processor may lack, unaligned loads and stores")]
 
 /// Turns rows of bits into elements of `element_bytes` bytes.
 ///
@@ -53,13 +52,11 @@ fn transpose_8x8(mut x: u64) -> u64 {
 #[cfg(target_arch = "x86_64")]
 fn fast(bits: &[u8], out: &mut [u8], element_bytes: usize, row_bytes: usize) -> usize {
     if std::arch::is_x86_feature_detected!("avx2") {
-        #[allow(unsafe_code, reason = "enters code compiled for AVX2")]
         // SAFETY: the processor has AVX2, as was just asked.
-        unsafe {
-            x86::untranspose_avx2(bits, out, element_bytes, row_bytes)
-        }
+        unsafe { avx2::untranspose(bits, out, element_bytes, row_bytes) }
     } else {
-        x86::untranspose_sse2(bits, out, element_bytes, row_bytes)
+        // SAFETY: SSE2 belongs to every x86-64 processor.
+        unsafe { sse2::untranspose(bits, out, element_bytes, row_bytes) }
     }
 }
 
@@ -68,123 +65,136 @@ fn fast(_: &[u8], _: &mut [u8], _: usize, _: usize) -> usize {
     0
 }
 
+/// The fast path for one width of registers, written once: only the names of the instructions differ.
+///
+/// `$bytes` of each row are taken at once; a register has `$bytes / 16` lanes of 16 bytes, within which bytes are
+/// interleaved.
 #[cfg(target_arch = "x86_64")]
-mod x86 {
-    use std::arch::x86_64::{__m128i, _mm_unpackhi_epi8, _mm_unpacklo_epi8};
+macro_rules! kernel {
+    (
+        $name:ident, $feature:literal, $bytes:literal, $register:ident, $load:ident, $set:ident, $xor:ident,
+        $and:ident, $right:ident, $left:ident, $zip_low:ident, $zip_high:ident, $lanes:expr
+    ) => {
+        mod $name {
+            #[allow(clippy::wildcard_imports, reason = "instructions")]
+            use std::arch::x86_64::*;
 
-    use super::CHUNK;
+            type Rows<const N: usize> = [$register; N];
 
-    /// A chunk of one row, as words so that the compiler takes the widest registers it has.
-    type Row = [u64; CHUNK / 8];
-
-    #[target_feature(enable = "avx2")]
-    pub(super) fn untranspose_avx2(bits: &[u8], out: &mut [u8], element_bytes: usize, row: usize) -> usize {
-        untranspose(bits, out, element_bytes, row)
-    }
-
-    pub(super) fn untranspose_sse2(bits: &[u8], out: &mut [u8], element_bytes: usize, row: usize) -> usize {
-        untranspose(bits, out, element_bytes, row)
-    }
-
-    #[inline(always)]
-    fn untranspose(bits: &[u8], out: &mut [u8], element_bytes: usize, row_bytes: usize) -> usize {
-        match element_bytes {
-            1 => all_chunks::<1, 8>(bits, out, row_bytes),
-            2 => all_chunks::<2, 16>(bits, out, row_bytes),
-            4 => all_chunks::<4, 16>(bits, out, row_bytes),
-            8 => all_chunks::<8, 16>(bits, out, row_bytes),
-            _ => 0,
-        }
-    }
-
-    /// `S` is the size of an element, `N` the number of rows that are interleaved at once.
-    #[inline(always)]
-    fn all_chunks<const S: usize, const N: usize>(bits: &[u8], out: &mut [u8], row_bytes: usize) -> usize {
-        let chunks = row_bytes / CHUNK;
-        for chunk in 0..chunks {
-            let mut planes = [[[0; CHUNK / 8]; 8]; S];
-            for (plane, rows) in planes.iter_mut().enumerate() {
-                for (bit, row) in rows.iter_mut().enumerate() {
-                    *row = load(&bits[(8 * plane + bit) * row_bytes + chunk * CHUNK..]);
-                }
-                exchange(rows);
-            }
-            let out = &mut out[chunk * CHUNK * 8 * S..][..CHUNK * 8 * S];
-            interleave::<S, N>(&planes, out);
-        }
-        chunks * CHUNK
-    }
-
-    #[inline(always)]
-    fn load(bytes: &[u8]) -> Row {
-        let mut row = [0; CHUNK];
-        row.copy_from_slice(&bytes[..CHUNK]);
-        bytemuck::cast(row)
-    }
-
-    /// Exchanges row and bit: afterwards row `j` holds, byte by byte, what was bit `j` of rows 0 to 7.
-    #[inline(always)]
-    fn exchange(rows: &mut [Row; 8]) {
-        for (distance, mask) in [
-            (4, 0x0F0F_0F0F_0F0F_0F0F_u64),
-            (2, 0x3333_3333_3333_3333),
-            (1, 0x5555_5555_5555_5555),
-        ] {
-            for upper in (0..8).filter(|row| row & distance == 0) {
-                for word in 0..CHUNK / 8 {
-                    let (a, b) = (rows[upper][word], rows[upper + distance][word]);
-                    let swapped = ((a >> distance) ^ b) & mask;
-                    rows[upper][word] = a ^ (swapped << distance);
-                    rows[upper + distance][word] = b ^ swapped;
+            /// The fast path; gives how many bytes of each row were done.
+            #[target_feature(enable = $feature)]
+            pub(super) fn untranspose(bits: &[u8], out: &mut [u8], element_bytes: usize, row_bytes: usize) -> usize {
+                match element_bytes {
+                    1 => chunks::<1, 8>(bits, out, row_bytes),
+                    2 => chunks::<2, 16>(bits, out, row_bytes),
+                    4 => chunks::<4, 16>(bits, out, row_bytes),
+                    8 => chunks::<8, 16>(bits, out, row_bytes),
+                    _ => 0,
                 }
             }
-        }
-    }
 
-    /// Brings bytes from (plane, element of a group, group) into the order (group, element, plane).
-    ///
-    /// The `8 S` rows are taken `N` at a time, which gives 16 bytes of each group (of two groups for `S` = 1).
-    #[inline(always)]
-    fn interleave<const S: usize, const N: usize>(planes: &[[Row; 8]; S], out: &mut [u8]) {
-        let groups_apart = 16.max(8 * S);
-        for (half, out) in out.chunks_exact_mut(16 * 8 * S).enumerate() {
-            for part in 0..8 * S / N {
-                let mut rows: [__m128i; N] = std::array::from_fn(|row| {
-                    let at = part * N + row;
-                    let words = &planes[at % S][at / S];
-                    bytemuck::cast([words[2 * half], words[2 * half + 1]])
-                });
-                shuffle(&mut rows);
-                for (at, row) in rows.iter().enumerate() {
-                    let bytes: [u8; 16] = bytemuck::cast(*row);
-                    out[at * groups_apart + 16 * part..][..16].copy_from_slice(&bytes);
+            /// `S` is the size of an element, `N` the number of rows that are interleaved at once.
+            #[target_feature(enable = $feature)]
+            fn chunks<const S: usize, const N: usize>(bits: &[u8], out: &mut [u8], row_bytes: usize) -> usize {
+                let groups = row_bytes / $bytes * $bytes;
+                for group in (0..groups).step_by($bytes) {
+                    let mut planes = [[$set(0); 8]; S];
+                    for (plane, rows) in planes.iter_mut().enumerate() {
+                        for (bit, row) in rows.iter_mut().enumerate() {
+                            *row = load(&bits[(8 * plane + bit) * row_bytes + group..]);
+                        }
+                        *rows = exchange(*rows);
+                    }
+                    interleave::<S, N>(&planes, &mut out[group * 8 * S..][..$bytes * 8 * S]);
+                }
+                groups
+            }
+
+            #[inline]
+            #[target_feature(enable = $feature)]
+            fn load(row: &[u8]) -> $register {
+                let row = &row[..$bytes];
+                // SAFETY: the slice has as many bytes as a register; its alignment does not matter.
+                unsafe { $load(row.as_ptr().cast()) }
+            }
+
+            #[inline]
+            #[target_feature(enable = $feature)]
+            fn store(lane: __m128i, out: &mut [u8]) {
+                let out = &mut out[..16];
+                // SAFETY: the slice has 16 bytes; its alignment does not matter.
+                unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), lane) }
+            }
+
+            /// Exchanges row and bit: afterwards row `j` holds, byte by byte, what was bit `j` of rows 0 to 7.
+            #[inline]
+            #[target_feature(enable = $feature)]
+            fn exchange(rows: Rows<8>) -> Rows<8> {
+                let [a, b, c, d, e, f, g, h] = rows;
+                let mask = $set(0x0F);
+                let ((a, e), (b, f)) = (swap::<4>(a, e, mask), swap::<4>(b, f, mask));
+                let ((c, g), (d, h)) = (swap::<4>(c, g, mask), swap::<4>(d, h, mask));
+                let mask = $set(0x33);
+                let ((a, c), (b, d)) = (swap::<2>(a, c, mask), swap::<2>(b, d, mask));
+                let ((e, g), (f, h)) = (swap::<2>(e, g, mask), swap::<2>(f, h, mask));
+                let mask = $set(0x55);
+                let ((a, b), (c, d)) = (swap::<1>(a, b, mask), swap::<1>(c, d, mask));
+                let ((e, f), (g, h)) = (swap::<1>(e, f, mask), swap::<1>(g, h, mask));
+                [a, b, c, d, e, f, g, h]
+            }
+
+            /// Swaps the bits of `upper` above `mask` with the bits of `lower` below it, within each byte.
+            #[inline]
+            #[target_feature(enable = $feature)]
+            fn swap<const DISTANCE: i32>(upper: $register, lower: $register, mask: $register) -> ($register, $register) {
+                let swapped = $and($xor($right::<DISTANCE>(upper), lower), mask);
+                ($xor(upper, $left::<DISTANCE>(swapped)), $xor(lower, swapped))
+            }
+
+            /// Brings bytes from (plane, element of a group, group) into the order (group, element, plane).
+            ///
+            /// The `8 S` rows are taken `N` at a time, which gives 16 bytes of each group, of two groups for `S` = 1.
+            #[inline]
+            #[target_feature(enable = $feature)]
+            fn interleave<const S: usize, const N: usize>(planes: &[Rows<8>; S], out: &mut [u8]) {
+                let groups_apart = 16.max(8 * S);
+                for part in 0..8 * S / N {
+                    let mut rows = [$set(0); N];
+                    for (at, row) in rows.iter_mut().enumerate() {
+                        let at = part * N + at;
+                        *row = planes[at % S][at / S];
+                    }
+                    // Interleaving the lower half with the upper half log2(N) times transposes the bytes.
+                    for _ in 0..N.trailing_zeros() {
+                        let before = rows;
+                        for at in 0..N / 2 {
+                            rows[2 * at] = $zip_low(before[at], before[at + N / 2]);
+                            rows[2 * at + 1] = $zip_high(before[at], before[at + N / 2]);
+                        }
+                    }
+                    for (at, row) in rows.into_iter().enumerate() {
+                        for (lane, bytes) in $lanes(row).into_iter().enumerate() {
+                            store(bytes, &mut out[lane * 16 * 8 * S + at * groups_apart + 16 * part..]);
+                        }
+                    }
                 }
             }
         }
-    }
-
-    /// Transposes `N` rows of 16 bytes by interleaving the lower with the upper half log2(N) times.
-    #[inline(always)]
-    fn shuffle<const N: usize>(rows: &mut [__m128i; N]) {
-        for _ in 0..N.trailing_zeros() {
-            let before = *rows;
-            for at in 0..N / 2 {
-                (rows[2 * at], rows[2 * at + 1]) = zip_bytes(before[at], before[at + N / 2]);
-            }
-        }
-    }
-
-    /// The bytes of `a` and `b` alternating: the first sixteen and the last sixteen.
-    #[inline(always)]
-    #[allow(unsafe_code, reason = "two instructions of SSE2")]
-    fn zip_bytes(a: __m128i, b: __m128i) -> (__m128i, __m128i) {
-        // SAFETY: SSE2 belongs to every x86-64 processor.
-        let low = unsafe { _mm_unpacklo_epi8(a, b) };
-        // SAFETY: as above.
-        let high = unsafe { _mm_unpackhi_epi8(a, b) };
-        (low, high)
-    }
+    };
 }
+
+#[cfg(target_arch = "x86_64")]
+kernel!(
+    avx2, "avx2", 32, __m256i, _mm256_loadu_si256, _mm256_set1_epi8, _mm256_xor_si256, _mm256_and_si256,
+    _mm256_srli_epi64, _mm256_slli_epi64, _mm256_unpacklo_epi8, _mm256_unpackhi_epi8,
+    |row| [_mm256_castsi256_si128(row), _mm256_extracti128_si256::<1>(row)]
+);
+
+#[cfg(target_arch = "x86_64")]
+kernel!(
+    sse2, "sse2", 16, __m128i, _mm_loadu_si128, _mm_set1_epi8, _mm_xor_si128, _mm_and_si128, _mm_srli_epi64,
+    _mm_slli_epi64, _mm_unpacklo_epi8, _mm_unpackhi_epi8, |row| [row]
+);
 
 #[cfg(test)]
 mod tests {
@@ -234,7 +244,8 @@ mod tests {
             #[cfg(target_arch = "x86_64")]
             {
                 let mut out = vec![0xA5; elements.len()];
-                let done = x86::untranspose_sse2(&bits, &mut out, element_bytes, groups);
+                // SAFETY: SSE2 belongs to every x86-64 processor.
+                let done = unsafe { sse2::untranspose(&bits, &mut out, element_bytes, groups) };
                 let done = done * 8 * element_bytes;
                 prop_assert_eq!(&out[..done], &elements[..done]);
             }
