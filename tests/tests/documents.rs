@@ -37,13 +37,20 @@ fn collect(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
 
 /// The texts in fences of that language.
 fn fenced<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
-    let opening = format!("```{language}\n");
-    text.split(&opening).skip(1).filter_map(|rest| rest.split_once("\n```")).map(|(fence, _)| fence).collect()
+    let opening = format!("\n```{language}\n");
+    text.split(&opening)
+        .skip(1)
+        .filter_map(|rest| rest.split_once("\n```"))
+        .map(|(fence, _)| fence)
+        .collect()
 }
 
 /// The places that a text links to.
 fn links(text: &str) -> impl Iterator<Item = &str> {
-    text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
+    text.split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(target, _)| target)
 }
 
 #[test]
@@ -51,7 +58,10 @@ fn pipelines_parse() {
     let registry = beamstream::registry();
     let mut complaints = Vec::new();
     for (path, text) in documents() {
-        for pipeline in fenced(&text, "yaml").into_iter().filter(|fence| fence.contains("nodes:")) {
+        for pipeline in fenced(&text, "yaml")
+            .into_iter()
+            .filter(|fence| fence.contains("nodes:"))
+        {
             let name = path.display().to_string();
             if let Err(errors) = Graph::parse(&name, pipeline, &registry, &|_| None) {
                 complaints.push(errors.to_string());
@@ -85,7 +95,41 @@ fn links_lead_somewhere() {
         for target in links(&text).filter(|target| !target.contains("://") && !target.starts_with('#')) {
             let file = target.split('#').next().unwrap_or_default();
             if !folder.join(file).exists() {
-                complaints.push(format!("{} links to {target}, which is not there", path.display()));
+                complaints.push(format!(
+                    "{} links to {target}, which is not there",
+                    path.display()
+                ));
+            }
+        }
+    }
+    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+}
+
+/// The paths within the repository that a text names in backticks.
+fn named_paths(text: &str) -> impl Iterator<Item = &str> {
+    let folders = [
+        "crates/",
+        "simulators/",
+        "tests/",
+        "benches/",
+        "docs/",
+        "xtask/",
+        "configs/",
+    ];
+    let spans = text.split('`').skip(1).step_by(2);
+    spans.filter(move |span| {
+        folders.iter().any(|folder| span.starts_with(folder)) && !span.contains(['*', ' ', '<'])
+    })
+}
+
+#[test]
+fn files_that_are_named_exist() {
+    let mut complaints = Vec::new();
+    for (path, text) in documents() {
+        for named in named_paths(&text) {
+            // A README may name files from its own folder.
+            if !root().join(named).exists() && !path.parent().unwrap().join(named).exists() {
+                complaints.push(format!("{} names `{named}`, which is not there", path.display()));
             }
         }
     }
@@ -97,7 +141,11 @@ fn the_map_has_every_package() {
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let mut complaints = Vec::new();
     for group in ["crates", "simulators"] {
-        for entry in fs::read_dir(root().join(group)).unwrap().flatten().filter(|entry| entry.path().is_dir()) {
+        for entry in fs::read_dir(root().join(group))
+            .unwrap()
+            .flatten()
+            .filter(|entry| entry.path().is_dir())
+        {
             let folder = format!("`{group}/{}`", entry.file_name().to_string_lossy());
             if !map.contains(&folder) {
                 complaints.push(format!("ARCHITECTURE.md does not tell of {folder}"));

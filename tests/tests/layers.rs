@@ -9,112 +9,68 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// Which of our own packages each one uses.
+/// Which of our own packages each one uses, by their folders, lowest first.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("beamstream-core", &[]),
-    ("beamstream-buffer", &["beamstream-core"]),
-    ("beamstream-ops", &["beamstream-buffer", "beamstream-core"]),
-    ("beamstream-cpu", &["beamstream-core", "beamstream-ops"]),
-    (
-        "beamstream-node",
-        &["beamstream-buffer", "beamstream-core", "beamstream-ops"],
-    ),
-    ("beamstream-graph", &["beamstream-node"]),
-    (
-        "beamstream-engine",
-        &[
-            "beamstream-buffer",
-            "beamstream-core",
-            "beamstream-graph",
-            "beamstream-node",
-            "beamstream-ops",
-        ],
-    ),
-    ("beamstream-codec", &[]),
-    (
-        "beamstream-zmq",
-        &[
-            "beamstream-buffer",
-            "beamstream-codec",
-            "beamstream-core",
-            "beamstream-node",
-        ],
-    ),
-    (
-        "beamstream-io",
-        &[
-            "beamstream-buffer",
-            "beamstream-codec",
-            "beamstream-core",
-            "beamstream-node",
-        ],
-    ),
-    ("beamstream-tomo", &["beamstream-node"]),
+    ("core", &[]),
+    ("buffer", &["core"]),
+    ("ops", &["core", "buffer"]),
+    ("cpu", &["core", "buffer", "ops"]),
+    ("node", &["core", "buffer", "ops"]),
+    ("graph", &["node"]),
+    ("engine", &["core", "buffer", "ops", "node", "graph"]),
+    ("codec", &[]),
+    ("zmq", &["core", "buffer", "node", "codec"]),
+    ("io", &["core", "buffer", "ops", "node", "codec"]),
+    ("phantom", &[]),
+    ("tomo", &["core", "buffer", "ops", "node", "phantom"]),
+    ("flow", &["core", "buffer", "node"]),
     (
         "beamstream",
         &[
-            "beamstream-cpu",
-            "beamstream-engine",
-            "beamstream-io",
-            "beamstream-tomo",
+            "core", "buffer", "ops", "cpu", "node", "graph", "engine", "zmq", "io", "tomo", "flow",
         ],
     ),
-    ("beamstream-server", &["beamstream"]),
-    ("beamstream-cli", &["beamstream", "beamstream-server"]),
-    ("beamstream-testkit", &["beamstream-core"]),
-    ("beamstream-sim-wire", &["beamstream-core"]),
+    ("server", &["core", "buffer", "node", "engine"]),
+    ("wire", &["core"]),
+    ("sim", &["core", "io", "phantom", "wire"]),
+    ("cli", &["beamstream", "server", "sim"]),
+    ("testkit", &["core", "buffer", "cpu", "node", "phantom"]),
     (
-        "beamstream-sim",
+        "benches",
         &[
-            "beamstream-core",
-            "beamstream-io",
-            "beamstream-sim-wire",
-            "beamstream-testkit",
+            "core", "buffer", "ops", "cpu", "node", "graph", "engine", "codec", "zmq", "phantom", "flow",
         ],
     ),
-    (
-        "beamstream-benches",
-        &[
-            "beamstream-buffer",
-            "beamstream-codec",
-            "beamstream-core",
-            "beamstream-cpu",
-            "beamstream-ops",
-            "beamstream-testkit",
-            "beamstream-zmq",
-        ],
-    ),
-    ("beamstream-tests", &[]),
+    ("tests", &[]),
     ("xtask", &[]),
 ];
 
-/// Which of our own packages the tests of each one use besides, and besides `beamstream-testkit`, which all may use.
-const TEST_ARROWS: &[(&str, &[&str])] = &[("beamstream-zmq", &["beamstream-sim-wire"])];
+/// Which of our own packages the tests of each one use besides. All may use `testkit` and `phantom`.
+const TEST_ARROWS: &[(&str, &[&str])] = &[
+    ("engine", &["cpu"]),
+    ("tests", &["beamstream", "core", "graph", "node"]),
+];
 
-/// Crates of others that only these packages may use.
+/// Crates of others that only these packages use.
 const RESERVED: &[(&str, &[&str])] = &[
-    ("actix", &["beamstream-engine"]),
-    ("actix-web", &["beamstream-server"]),
-    ("anyhow", &["beamstream-cli", "beamstream-server"]),
-    ("clap", &["beamstream-cli", "beamstream-sim"]),
-    ("indicatif", &["beamstream-cli", "beamstream-sim"]),
-    ("lz4-sys", &["beamstream-codec"]),
-    ("rayon", &["beamstream-cpu"]),
-    ("zeromq", &["beamstream-zmq"]),
+    ("actix", &["engine"]),
+    ("actix-web", &["server"]),
+    ("clap", &["cli", "sim"]),
+    ("indicatif", &["cli", "sim"]),
+    ("lz4-sys", &["codec"]),
+    ("rayon", &["cpu"]),
+    ("zeromq", &["zmq"]),
 ];
 
-/// Packages that may hold unsafe code.
-const UNSAFE: &[&str] = &[
-    "beamstream-buffer",
-    "beamstream-codec",
-    "beamstream-cpu",
-    "beamstream-engine",
-];
+/// Packages that hold unsafe code.
+const UNSAFE: &[&str] = &["buffer", "codec", "cpu", "benches"];
 
-/// Packages that may write to the terminal.
-const PRINTING: &[&str] = &["beamstream-benches", "beamstream-cli", "beamstream-sim", "xtask"];
+/// Packages that write to the terminal; the test kit says what its tests skip.
+const PRINTING: &[&str] = &["benches", "cli", "sim", "testkit", "xtask"];
 
 struct Package {
+    /// The folder's own name, by which the tables call it.
+    short: String,
     name: String,
     description: String,
     folder: PathBuf,
@@ -161,35 +117,41 @@ fn packages() -> Vec<Package> {
         String::from_utf8_lossy(&output.stderr)
     );
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
-    metadata["packages"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(package)
-        .collect()
-}
-
-fn package(value: &Value) -> Package {
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let (mut uses, mut uses_in_tests) = (BTreeSet::new(), BTreeSet::new());
-    for dependency in value["dependencies"].as_array().unwrap() {
-        let set = if dependency["kind"] == "dev" {
-            &mut uses_in_tests
-        } else {
-            &mut uses
-        };
-        set.insert(text(&dependency["name"]));
-    }
-    Package {
-        name: text(&value["name"]),
-        description: text(&value["description"]),
-        folder: Path::new(value["manifest_path"].as_str().unwrap())
+    let found = metadata["packages"].as_array().unwrap();
+    let folder = |value: &Value| {
+        Path::new(value["manifest_path"].as_str().unwrap())
             .parent()
             .unwrap()
-            .to_owned(),
-        uses,
-        uses_in_tests,
-    }
+            .to_owned()
+    };
+    let short = |value: &Value| folder(value).file_name().unwrap().to_string_lossy().into_owned();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let own: BTreeMap<String, String> = found
+        .iter()
+        .map(|value| (text(&value["name"]), short(value)))
+        .collect();
+    let package = |value: &Value| {
+        let (mut uses, mut uses_in_tests) = (BTreeSet::new(), BTreeSet::new());
+        for dependency in value["dependencies"].as_array().unwrap() {
+            let name = text(&dependency["name"]);
+            let set = if dependency["kind"] == "dev" {
+                &mut uses_in_tests
+            } else {
+                &mut uses
+            };
+            set.insert(own.get(&name).cloned().unwrap_or(name));
+        }
+        let (name, description) = (text(&value["name"]), text(&value["description"]));
+        Package {
+            short: short(value),
+            name,
+            description,
+            folder: folder(value),
+            uses,
+            uses_in_tests,
+        }
+    };
+    found.iter().map(package).collect()
 }
 
 /// The row of a table, empty if there is none.
@@ -209,10 +171,10 @@ fn assert_none(complaints: &[String]) {
 #[test]
 fn arrows_are_those_of_the_table() {
     let packages = packages();
-    let own: BTreeSet<String> = packages.iter().map(|package| package.name.clone()).collect();
+    let own: BTreeSet<String> = packages.iter().map(|package| package.short.clone()).collect();
     let mut complaints = Vec::new();
     for package in &packages {
-        let name = &package.name;
+        let name = &package.short;
         if !ARROWS.iter().any(|(listed, _)| listed == name) {
             complaints.push(format!("{name} is not in the table"));
         }
@@ -228,10 +190,10 @@ fn arrows_are_those_of_the_table() {
                 .map(|used| format!("{name} -> {used} is allowed, but unused")),
         );
         let mut allowed_in_tests = &allowed | &row(TEST_ARROWS, name);
-        allowed_in_tests.insert("beamstream-testkit".to_owned());
-        let found_in_tests = &package.uses_in_tests & &own;
+        allowed_in_tests.extend(["testkit", "phantom"].map(str::to_owned));
+        let only_in_tests = &(&package.uses_in_tests & &own) - &allowed_in_tests;
         complaints.extend(
-            (&found_in_tests - &allowed_in_tests)
+            only_in_tests
                 .iter()
                 .map(|used| format!("{name} -> {used} is not allowed, not even in tests")),
         );
@@ -253,9 +215,7 @@ fn arrows_point_downwards() {
         .collect();
     let mut complaints = Vec::new();
     for (name, row) in ARROWS {
-        let upwards = row
-            .iter()
-            .filter(|used| place[**used] >= place[name] && **used != "beamstream-testkit");
+        let upwards = row.iter().filter(|used| place[**used] >= place[name]);
         complaints.extend(upwards.map(|used| format!("{used} stands below {name}, which uses it")));
     }
     assert_none(&complaints);
@@ -264,16 +224,13 @@ fn arrows_point_downwards() {
 #[test]
 fn foreign_crates_stay_where_they_belong() {
     let mut complaints = Vec::new();
-    for package in packages() {
-        for (dependency, users) in RESERVED {
-            if package.uses.contains(*dependency) && !users.contains(&package.name.as_str()) {
-                complaints.push(format!(
-                    "{} uses {dependency}, which is for {}",
-                    package.name,
-                    users.join(", ")
-                ));
-            }
-        }
+    for Package { short, uses, .. } in packages() {
+        let strays = RESERVED
+            .iter()
+            .filter(|(name, users)| uses.contains(*name) && !users.contains(&short.as_str()));
+        complaints.extend(
+            strays.map(|(name, users)| format!("{short} uses {name}, which is for {}", users.join(", "))),
+        );
     }
     assert_none(&complaints);
 }
@@ -288,8 +245,11 @@ fn every_package_opens_with_its_line_and_keeps_the_lints() {
             folder,
             ..
         } = &package;
-        let readme = fs::read_to_string(folder.join("README.md")).unwrap_or_default().replace('`', "");
-        if !readme.starts_with(&format!("# {name}\n{description}")) {
+        let readme = fs::read_to_string(folder.join("README.md"))
+            .unwrap_or_default()
+            .replace('`', "");
+        let lines = readme.strip_prefix(&format!("# {name}\n")).unwrap_or_default();
+        if !lines.trim_start().starts_with(description) {
             complaints.push(format!(
                 "the README.md of {name} does not begin with '# {name}' and '{description}'"
             ));
@@ -310,7 +270,7 @@ fn unsafe_code_and_printing_are_allowed_where_they_are_meant_to_be() {
             ("print_stdout", PRINTING),
             ("print_stderr", PRINTING),
         ] {
-            if packages.contains(&package.name.as_str()) {
+            if packages.contains(&package.short.as_str()) {
                 continue;
             }
             // Only the lint's name in an attribute: it stands in no other sentence.

@@ -11,7 +11,19 @@ const SINKS_BY_OTHER_NAMES: &[&str] = &["view", "record"];
 
 /// Ends of names that say a unit.
 const UNITS: &[&str] = &[
-    "_px", "_um", "_m", "_kev", "_rad", "_deg", "_secs", "_hz", "_bytes", "_blocks", "_counts", "_projections", "_sec",
+    "_px",
+    "_um",
+    "_m",
+    "_kev",
+    "_rad",
+    "_deg",
+    "_secs",
+    "_hz",
+    "_bytes",
+    "_blocks",
+    "_counts",
+    "_projections",
+    "_sec",
 ];
 
 /// Runs a check on every kind and fails with all complaints at once.
@@ -21,20 +33,33 @@ fn for_every_kind(check: impl Fn(&Registry, &KindInfo, &mut Vec<String>)) {
     for info in registry.iter() {
         let mut found = Vec::new();
         check(&registry, info, &mut found);
-        complaints.extend(found.into_iter().map(|complaint| format!("{}: {complaint}", info.kind)));
+        complaints.extend(
+            found
+                .into_iter()
+                .map(|complaint| format!("{}: {complaint}", info.kind)),
+        );
     }
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }
 
 fn description(schema: &Value) -> &str {
-    schema.get("description").and_then(Value::as_str).unwrap_or_default().trim()
+    schema
+        .get("description")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .trim()
 }
 
 /// All parameters with their schemas, also those within parameters, by a name that leads to them.
 fn parameters(info: &KindInfo) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     collect("", info.schema.as_value(), &mut found);
-    let definitions = info.schema.get("$defs").and_then(Value::as_object).cloned().unwrap_or_default();
+    let definitions = info
+        .schema
+        .get("$defs")
+        .and_then(Value::as_object)
+        .cloned()
+        .unwrap_or_default();
     for (name, schema) in &definitions {
         collect(&format!("{name}."), schema, &mut found);
     }
@@ -75,7 +100,10 @@ fn kinds_and_parameters_are_described() {
     for_every_kind(|_, info, complaints| {
         let text = description(info.schema.as_value());
         if !text.lines().next().is_some_and(|line| line.ends_with(['.', ':'])) {
-            complaints.push(format!("the first line of its description is no sentence: '{}'", info.summary()));
+            complaints.push(format!(
+                "the first line of its description is no sentence: '{}'",
+                info.summary()
+            ));
         }
         for (name, schema) in parameters(info) {
             if description(&schema).is_empty() {
@@ -97,18 +125,26 @@ fn names_keep_the_rules() {
         if !fits {
             complaints.push(format!("a {:?} is not named so", info.class));
         }
-        let snake = |name: &str| name.chars().all(|letter| letter.is_ascii_lowercase() || "_0123456789".contains(letter));
+        let snake = |name: &str| {
+            name.chars()
+                .all(|letter| letter.is_ascii_lowercase() || "_0123456789".contains(letter))
+        };
         if !snake(info.kind) {
             complaints.push("kinds are named in small letters and underscores".to_owned());
         }
         for (path, schema) in parameters(info) {
             let name = path.rsplit('.').next().unwrap_or(&path);
             if !snake(name) {
-                complaints.push(format!("parameter '{path}' is not written in small letters and underscores"));
+                complaints.push(format!(
+                    "parameter '{path}' is not written in small letters and underscores"
+                ));
             }
-            let has_unit = UNITS.iter().any(|unit| name.ends_with(unit)) || description(&schema).contains("Unit:");
+            let has_unit =
+                UNITS.iter().any(|unit| name.ends_with(unit)) || description(&schema).contains("Unit:");
             if is_real(&schema) && !has_unit {
-                complaints.push(format!("parameter '{path}' has a unit neither in its name nor as 'Unit: …' in its description"));
+                complaints.push(format!(
+                    "parameter '{path}' has a unit neither in its name nor as 'Unit: …' in its description"
+                ));
             }
         }
     });
@@ -120,7 +156,13 @@ fn unknown_parameters_are_refused() {
         let unknown = "no_kind_has_this_parameter";
         let mut settings = graph_of_snippet(registry, info)
             .ok()
-            .and_then(|graph| graph.nodes().iter().find(|node| node.kind == info.kind).map(|node| node.parameters.clone()))
+            .and_then(|graph| {
+                graph
+                    .nodes()
+                    .iter()
+                    .find(|node| node.kind == info.kind)
+                    .map(|node| node.parameters.clone())
+            })
             .unwrap_or_default();
         settings.insert(unknown.to_owned(), json!(1));
         match build(info, settings) {
@@ -145,7 +187,10 @@ fn the_pipeline_in_the_documentation_parses() {
             let kind = registry.get(&node.kind).expect("the graph was checked");
             // Files that the snippet names are not there, so a node may refuse to be built, but not to be read.
             if let Err(error @ RegistryError::Parse { .. }) = build(kind, node.parameters.clone()) {
-                complaints.push(format!("'{}' in the pipeline in its documentation: {error}", node.id));
+                complaints.push(format!(
+                    "'{}' in the pipeline in its documentation: {error}",
+                    node.id
+                ));
             }
         }
     });
@@ -154,9 +199,15 @@ fn the_pipeline_in_the_documentation_parses() {
 #[test]
 fn every_header_is_answered() {
     for_every_kind(|registry, info, complaints| {
-        let Ok(graph) = graph_of_snippet(registry, info) else { return };
-        let Some(spec) = graph.nodes().iter().find(|node| node.kind == info.kind) else { return };
-        let Ok(Built::Node(node)) = build(info, spec.parameters.clone()) else { return };
+        let Ok(graph) = graph_of_snippet(registry, info) else {
+            return;
+        };
+        let Some(spec) = graph.nodes().iter().find(|node| node.kind == info.kind) else {
+            return;
+        };
+        let Ok(Built::Node(node)) = build(info, spec.parameters.clone()) else {
+            return;
+        };
         for header in headers() {
             complaints.extend(complaint_about(&*node, &header));
         }
@@ -172,9 +223,17 @@ fn build(info: &KindInfo, parameters: Map<String, Value>) -> Result<Built, Regis
 fn headers() -> Vec<SeriesHeader> {
     let mut headers = Vec::new();
     for element in ElementType::ALL {
-        for shape in [Shape::new(1, 1), Shape::new(3, 5), Shape::new(0, 7), Shape::new(4, 0)] {
+        for shape in [
+            Shape::new(1, 1),
+            Shape::new(3, 5),
+            Shape::new(0, 7),
+            Shape::new(4, 0),
+        ] {
             for (content, axes) in [(Content::Frames, Axes::Frame), (Content::Volume, Axes::Slice)] {
-                let id = SeriesId { number: 1, ordinal: 0 };
+                let id = SeriesId {
+                    number: 1,
+                    ordinal: 0,
+                };
                 let header = SeriesHeader::frames(id, Format { element, axes, shape });
                 headers.push(SeriesHeader { content, ..header });
             }
@@ -190,8 +249,12 @@ fn complaint_about(node: &dyn Node, header: &SeriesHeader) -> Option<String> {
         Ok(_) => None,
         Err(refusal) => {
             let text = refusal.full_text();
-            (text.is_empty() || text.ends_with('.') || text.contains('\n'))
-                .then(|| format!("{}: the refusal is no line without a full stop: '{text}'", header.format))
+            (text.is_empty() || text.ends_with('.') || text.contains('\n')).then(|| {
+                format!(
+                    "{}: the refusal is no line without a full stop: '{text}'",
+                    header.format
+                )
+            })
         }
     }
 }

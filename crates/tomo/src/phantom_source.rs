@@ -46,7 +46,7 @@ pub struct PhantomSourceConfig {
     /// Darks before the projections.
     #[serde(default = "five")]
     pub darks: u64,
-    /// Photon noise: photons that the open beam brings to a pixel; none if left out.
+    /// Photon noise; none if left out. Unit: photons that the open beam brings to a pixel.
     #[serde(default)]
     pub noise: Option<f64>,
     /// Frames per second; as fast as they are taken if left out. Unit: 1/s.
