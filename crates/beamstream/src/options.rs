@@ -1,0 +1,145 @@
+//! On what a pipeline runs.
+
+use std::num::NonZeroUsize;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use beamstream_cpu::CpuBackend;
+use beamstream_engine::{PlanOptions, available_host_bytes};
+use beamstream_ops::Backend;
+
+use crate::images::ScanImages;
+use crate::{Error, date};
+
+/// The device that computes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Device {
+    /// The best that there is.
+    #[default]
+    Auto,
+    /// The CPU.
+    Cpu,
+    /// GPUs by their numbers; all of them if no number is given.
+    Cuda(Vec<u32>),
+}
+
+/// A text that names no device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("expected auto, cpu or cuda[:N[,M…]], found '{0}'")]
+pub struct ParseDeviceError(String);
+
+impl FromStr for Device {
+    type Err = ParseDeviceError;
+
+    fn from_str(text: &str) -> Result<Self, ParseDeviceError> {
+        let wrong = || ParseDeviceError(text.to_owned());
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda(Vec::new())),
+            _ => {
+                let numbers = text.strip_prefix("cuda:").ok_or_else(wrong)?;
+                let numbers: Result<Vec<u32>, _> = numbers.split(',').map(str::parse).collect();
+                numbers.map(Self::Cuda).map_err(|_no_number| wrong())
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(numbers) if numbers.is_empty() => f.write_str("cuda"),
+            Self::Cuda(numbers) => {
+                let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+                write!(f, "cuda:{}", numbers.join(","))
+            }
+        }
+    }
+}
+
+/// On what a pipeline runs, and what it may take and do.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The device that computes.
+    pub device: Device,
+    /// Threads that compute; by default as many as the machine runs at once.
+    pub threads: Option<NonZeroUsize>,
+    /// Host memory that the run may take, in bytes; by default most of what is free.
+    pub memory_bytes: Option<u64>,
+    /// Whether outputs may replace files that exist.
+    pub overwrite: bool,
+}
+
+impl Options {
+    /// What [`beamstream_engine::Plan::new`] wants to know.
+    ///
+    /// # Errors
+    /// [`Error::NoGpu`] if a GPU is asked for.
+    pub fn plan_options(&self) -> Result<PlanOptions, Error> {
+        let ops = self.backend()?;
+        Ok(PlanOptions {
+            images: Arc::new(ScanImages::new(ops.clone())),
+            ops,
+            memory_bytes: self.memory_limit_bytes(),
+            overwrite: self.overwrite,
+            date: date::now(),
+        })
+    }
+
+    /// Host memory that the run may take, in bytes.
+    pub(crate) fn memory_limit_bytes(&self) -> u64 {
+        self.memory_bytes.unwrap_or_else(available_host_bytes)
+    }
+
+    fn backend(&self) -> Result<Arc<dyn Backend>, Error> {
+        match &self.device {
+            Device::Auto | Device::Cpu => Ok(Arc::new(CpuBackend::new(self.thread_count()))),
+            cuda @ Device::Cuda(_) => Err(Error::NoGpu {
+                device: cuda.to_string(),
+            }),
+        }
+    }
+
+    fn thread_count(&self) -> usize {
+        let all = || std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        self.threads.map_or_else(all, NonZeroUsize::get)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_read_and_written_alike() {
+        for text in ["auto", "cpu", "cuda", "cuda:0", "cuda:2,5"] {
+            assert_eq!(text.parse::<Device>().unwrap().to_string(), text);
+        }
+        for text in ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0"] {
+            assert!(
+                text.parse::<Device>()
+                    .unwrap_err()
+                    .to_string()
+                    .contains(&format!("'{text}'"))
+            );
+        }
+    }
+
+    #[test]
+    fn a_gpu_is_refused_in_one_line() {
+        let options = Options {
+            device: Device::Cuda(vec![63]),
+            ..Default::default()
+        };
+        let Err(error) = options.plan_options() else {
+            panic!("there is no such device")
+        };
+        assert!(
+            error.to_string().contains("cuda:63") && !error.to_string().contains('\n'),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,208 @@
+//! On a small scan in TIFF files, written here.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use beamstream_engine::ExitCode;
+use serde_json::Value;
+use tempfile::TempDir;
+use tiff::encoder::{TiffEncoder, colortype::Gray16};
+
+use super::*;
+use crate::registry;
+
+const ROWS: usize = 40;
+const COLUMNS: usize = 24;
+const ANGLES: usize = 31;
+
+/// A scan of a rod of 6 columns in the middle, the same in all rows.
+struct Small {
+    folder: TempDir,
+}
+
+impl Small {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let rod = |column: usize| if (9..15).contains(&column) { 4000 } else { 10_000 };
+        let images: [(&str, usize, &dyn Fn(usize) -> u16); 3] = [
+            ("data.tif", ANGLES, &rod),
+            ("flats.tif", 2, &|_| 10_000),
+            ("darks.tif", 2, &|_| 100),
+        ];
+        for (name, count, counts) in images {
+            let mut file = TiffEncoder::new(File::create(folder.path().join(name)).unwrap()).unwrap();
+            let image: Vec<u16> = (0..ROWS * COLUMNS).map(|at| counts(at % COLUMNS)).collect();
+            for _ in 0..count {
+                file.write_image::<Gray16>(COLUMNS as u32, ROWS as u32, &image)
+                    .unwrap();
+            }
+        }
+        // Both ends of half a turn, so that there are opposite projections.
+        let angles: Vec<String> = (0..ANGLES)
+            .map(|at| format!("{}", 180 * at / (ANGLES - 1)))
+            .collect();
+        std::fs::write(folder.path().join("angles.txt"), angles.join("\n")).unwrap();
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn options(&self, out: &str) -> ReconOptions {
+        let place = |name: &str| Some(self.path(name).to_string_lossy().into_owned());
+        ReconOptions {
+            places: ScanOptions {
+                data: None,
+                flats: place("flats.tif"),
+                darks: place("darks.tif"),
+                angles: place("angles.txt"),
+            },
+            rotation_axis: RotationAxisChoice::Px(11.5),
+            ..ReconOptions::new(self.path("data.tif"), self.path(out))
+        }
+    }
+
+    fn refusal(&self, options: &ReconOptions) -> String {
+        match self.prepare(options) {
+            Ok(_) => panic!("not refused"),
+            Err(error) => error.full_text(),
+        }
+    }
+
+    fn prepare(&self, options: &ReconOptions) -> Result<PreparedRecon, Error> {
+        prepare_recon(options, &Options::default(), &registry())
+    }
+}
+
+#[test]
+fn options_become_parameters() {
+    let small = Small::new();
+    let options = ReconOptions {
+        rows: Some("4:20".parse().unwrap()),
+        columns: Some("2:22".parse().unwrap()),
+        bin: 2,
+        filter: Filter::Hann,
+        padding: Padding::Edge,
+        element: ElementType::U16,
+        range: Some(OutputRange::Values([0.0, 0.5])),
+        ..small.options("v.zarr")
+    };
+    let prepared = small.prepare(&options).unwrap();
+    assert_eq!((prepared.shape, prepared.passes), ([8, 10, 10], 1));
+    let parameter = |node: &str, key: &str| prepared.graph.node(node).unwrap().parameters[key].clone();
+    assert_eq!(parameter("scan", "rows"), "4:20");
+    assert_eq!(parameter("scan", "columns"), "2:22");
+    assert_eq!(parameter("scan", "bin"), 2);
+    assert_eq!(parameter("volume", "filter"), "hann");
+    assert_eq!(parameter("volume", "pad"), "edge");
+    assert_eq!(parameter("volume", "rotation_axis"), 11.5);
+    assert_eq!(parameter("convert", "range"), "0:0.5");
+    assert_eq!(prepared.graph.node("output").unwrap().kind, "zarr_sink");
+}
+
+#[test]
+fn what_does_not_fit_the_scan_is_named() {
+    let small = Small::new();
+    let rows = ReconOptions {
+        rows: Some("2:41".parse().unwrap()),
+        ..small.options("v.h5")
+    };
+    let text = small.refusal(&rows);
+    assert!(
+        text.contains("--rows") && text.contains("2:41") && text.contains("40"),
+        "{text}"
+    );
+    let axis = ReconOptions {
+        rotation_axis: RotationAxisChoice::Px(5000.0),
+        ..small.options("v.h5")
+    };
+    assert!(small.refusal(&axis).contains("5000"));
+    let ending = small.options("v.docx");
+    assert!(small.refusal(&ending).contains("docx"));
+    let integers = ReconOptions {
+        element: ElementType::U8,
+        ..small.options("v.h5")
+    };
+    assert!(small.refusal(&integers).contains("--range"));
+    let bin = ReconOptions {
+        bin: 50,
+        ..small.options("v.h5")
+    };
+    assert!(small.refusal(&bin).contains("--bin"));
+}
+
+#[test]
+fn outputs_are_not_replaced_unasked() {
+    let small = Small::new();
+    std::fs::write(small.path("v.h5"), "precious").unwrap();
+    let text = small.refusal(&small.options("v.h5"));
+    assert!(text.contains("v.h5") && text.contains("--overwrite"), "{text}");
+}
+
+#[test]
+fn short_memory_means_passes() {
+    let small = Small::new();
+    let options = small.options("v.h5");
+    let whole = small
+        .prepare(&options)
+        .unwrap()
+        .plan
+        .explain()
+        .memory
+        .host_bytes
+        .unwrap();
+    let run = Options {
+        memory_bytes: Some(whole - 1),
+        ..Options::default()
+    };
+    let prepared = prepare_recon(&options, &run, &registry()).unwrap();
+    assert!(prepared.passes > 1);
+    assert!(prepared.plan.explain().memory.host_bytes.unwrap() < whole);
+    let run = Options {
+        memory_bytes: Some(1000),
+        ..Options::default()
+    };
+    let Err(error) = prepare_recon(&options, &run, &registry()) else {
+        panic!("1000 bytes are not enough")
+    };
+    assert!(error.full_text().contains("--memory"), "{}", error.full_text());
+}
+
+#[test]
+fn a_volume_comes_out() {
+    let small = Small::new();
+    let options = ReconOptions {
+        rotation_axis: RotationAxisChoice::Auto,
+        ..small.options("v.npy")
+    };
+    let prepared = small.prepare(&options).unwrap();
+    let axis = prepared.axis.unwrap();
+    assert!((axis.rotation_axis_px - 11.5).abs() < 0.5, "{axis:?}");
+    let report = prepared.plan.start().unwrap().wait();
+    assert_eq!(report.exit, ExitCode::Done, "{:?}", report.errors);
+    let voxels = ROWS * COLUMNS * COLUMNS * ElementType::F32.size();
+    assert!(small.path("v.npy").metadata().unwrap().len() > voxels as u64);
+}
+
+#[test]
+fn percentiles_are_taken_from_slices() {
+    let small = Small::new();
+    let options = ReconOptions {
+        element: ElementType::U8,
+        range: Some(OutputRange::Percentiles([1.0, 99.0])),
+        ..small.options("v.tif")
+    };
+    let prepared = small.prepare(&options).unwrap();
+    let [low, high] = prepared.levels.unwrap();
+    // The rod attenuates by ln(9900 / 3900) over its 6 columns.
+    let rod = (9900.0_f32 / 3900.0).ln() / 6.0;
+    assert!(
+        low < 0.2 * rod && high > 0.7 * rod && high < 1.5 * rod,
+        "{low} {high}, rod {rod}"
+    );
+    assert!(matches!(
+        prepared.graph.node("convert").unwrap().parameters["range"],
+        Value::String(_)
+    ));
+}
