@@ -29,9 +29,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut out = io::stdout().lock();
     writeln!(
         out,
-        "| method | n | angles | rows | threads | batch | add s/slice | invert s/slice | s/slice | GUPS | preview s | nRMSE | gain |"
+        "| method | n | angles | rows | threads | batch | add s/slice | invert s/slice | s/slice | CPU s/slice | GUPS | preview s | nRMSE | gain |"
     )?;
-    writeln!(out, "|---|---|---|---|---|---|---|---|---|---|---|---|---|")?;
+    writeln!(out, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")?;
     let cases = if arguments.is_empty() { table() } else { vec![parse(&arguments)?] };
     for case in cases {
         measure(&case, &mut out)?;
@@ -88,7 +88,11 @@ fn measure(case: &Case, out: &mut impl Write) -> Result<(), Box<dyn std::error::
     let widest = groups.iter().map(ExactSizeIterator::len).max().unwrap_or(1);
     let mut buffers = vec![vec![f32::NAN; n * n]; widest];
     let (mut adding, mut inverting) = (Vec::new(), Vec::new());
-    for _ in 0..=REPEATS {
+    let mut cpu_before = 0.0;
+    for round in 0..=REPEATS {
+        if round == 1 {
+            cpu_before = cpu_secs();
+        }
         recon.reset();
         let start = Instant::now();
         recon.accumulate(&projections)?;
@@ -100,6 +104,7 @@ fn measure(case: &Case, out: &mut impl Write) -> Result<(), Box<dyn std::error::
         }
         inverting.push(start.elapsed().as_secs_f64() / rows as f64);
     }
+    let cpu = (cpu_secs() - cpu_before) / (REPEATS * rows) as f64;
     let start = Instant::now();
     let mut preview = vec![0.0; n * n];
     recon.slice(0, &mut preview)?;
@@ -111,7 +116,7 @@ fn measure(case: &Case, out: &mut impl Write) -> Result<(), Box<dyn std::error::
     let gups = (n * n * case.angles) as f64 / (add + invert) / 1e9;
     writeln!(
         out,
-        "| {} | {n} | {} | {rows} | {} | {} | {add:.5} | {invert:.5} | {:.5} | {gups:.2} | {preview_secs:.3} | {nrmse:.5} | {gain:.5} |",
+        "| {} | {n} | {} | {rows} | {} | {} | {add:.5} | {invert:.5} | {:.5} | {cpu:.5} | {gups:.2} | {preview_secs:.3} | {nrmse:.5} | {gain:.5} |",
         case.method,
         case.angles,
         case.threads,
@@ -119,6 +124,15 @@ fn measure(case: &Case, out: &mut impl Write) -> Result<(), Box<dyn std::error::
         add + invert,
     )?;
     Ok(())
+}
+
+/// Seconds of all processors that this process has used; it tells a slow program from a busy machine.
+fn cpu_secs() -> f64 {
+    const TICKS_PER_SEC: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // User and system time are the 14th and 15th fields, the 12th and 13th after the name in parentheses.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SEC
 }
 
 fn median(values: &mut [f64]) -> f64 {

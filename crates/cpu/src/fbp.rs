@@ -108,7 +108,7 @@ impl FbpAccumulator {
         let volume = |group: &RowGroup| cells_for(spec.slice_len() * group.floats()) * size_of::<Cell>();
         Memory {
             sums_bytes: groups.iter().map(volume).sum(),
-            work_bytes: batch + threads.max(1) * 2 * padded * size_of::<Cell>(),
+            work_bytes: batch + threads.max(1) * RowScratch::bytes(padded),
         }
     }
 
@@ -194,7 +194,7 @@ impl<const L: usize> Kernel for InverseKernel<'_, L> {
         let InverseJob { filter, spectra, spectrum_floats, line, filtered, scratch } = self.0;
         let source = Spectra::<L> { spectra, spectrum_floats, len: filter.fft.len() };
         let mut sink = Lines::<L> { columns: filter.columns(), line, filtered };
-        filter.fft.run::<V>(&mut scratch.work, &mut scratch.fft, &source, &mut sink);
+        filter.fft.run::<V>(1, &mut scratch.fft, &source, &mut sink);
     }
 }
 
@@ -222,7 +222,7 @@ impl<const L: usize> Spectra<'_, L> {
 
 impl<const L: usize> Source for Spectra<'_, L> {
     #[inline(always)]
-    fn load<V: Lanes>(&self, index: usize) -> Complex<V> {
+    fn load<V: Lanes>(&self, _: usize, index: usize) -> Complex<V> {
         let half = self.len / 2;
         match index {
             _ if index < half => self.place(half + index),
@@ -242,7 +242,7 @@ struct Lines<'a, const L: usize> {
 
 impl<const L: usize> Sink for Lines<'_, L> {
     #[inline(always)]
-    fn store<V: Lanes>(&mut self, index: usize, value: Complex<V>) {
+    fn store<V: Lanes>(&mut self, _: usize, index: usize, value: Complex<V>) {
         if index >= self.columns {
             return;
         }

@@ -31,8 +31,12 @@ fn root(part: usize, whole: usize) -> [f32; 2] {
     [cos as f32, -sin as f32]
 }
 
-/// Room for the short transforms.
+/// Most sequences that are transformed together.
+pub(crate) const TOGETHER: usize = 4;
+
+/// Room for intermediate results.
 pub(crate) struct FftScratch {
+    work: Vec<Cell>,
     here: Vec<Cell>,
     there: Vec<Cell>,
 }
@@ -40,21 +44,24 @@ pub(crate) struct FftScratch {
 impl FftScratch {
     /// Enough for any of several transforms.
     pub(crate) fn new(transforms: &[&LaneFft]) -> Self {
-        let longest = transforms.iter().map(|fft| fft.first.len.max(fft.second.len)).max().unwrap_or(0);
-        Self { here: vec![Cell::default(); longest], there: vec![Cell::default(); longest] }
+        let room = |cells: fn(&LaneFft) -> usize| {
+            vec![Cell::default(); TOGETHER * transforms.iter().map(|fft| cells(fft)).max().unwrap_or(0)]
+        };
+        let short = |fft: &LaneFft| fft.first.len.max(fft.second.len);
+        Self { work: room(|fft| fft.first.len * fft.pitch()), here: room(short), there: room(short) }
     }
 }
 
 /// What a transform reads.
 pub(crate) trait Source {
-    /// The value at an index.
-    fn load<V: Lanes>(&self, index: usize) -> Complex<V>;
+    /// The value at an index of one of the sequences.
+    fn load<V: Lanes>(&self, sequence: usize, index: usize) -> Complex<V>;
 }
 
 /// Where a transform writes, in no particular order.
 pub(crate) trait Sink {
-    /// Takes the value at an index.
-    fn store<V: Lanes>(&mut self, index: usize, value: Complex<V>);
+    /// Takes the value at an index of one of the sequences.
+    fn store<V: Lanes>(&mut self, sequence: usize, index: usize, value: Complex<V>);
 }
 
 /// A forward transform, `X[k] = sum of x[j] exp(-2 pi i j k / n)`.
@@ -81,32 +88,54 @@ impl LaneFft {
         self.twiddles.len()
     }
 
-    /// Transforms the values of `source` into `sink`. `work` has room for [`len`](Self::len) cells.
+    /// Cells from one line of the work space to the next: odd, so that lines do not compete for places in the cache.
+    fn pitch(&self) -> usize {
+        self.second.len | 1
+    }
+
+    /// Transforms one or more sequences of values from `source` into `sink`, index by index over all sequences, so that
+    /// values which lie side by side in memory are used together.
     #[inline(always)]
     pub(crate) fn run<V: Lanes>(
         &self,
-        work: &mut [Cell],
+        sequences: usize,
         scratch: &mut FftScratch,
         source: &impl Source,
         sink: &mut impl Sink,
     ) {
-        let (n1, n2) = (self.first.len, self.second.len);
-        let work = &mut work[..n1 * n2];
+        let (n1, n2, pitch) = (self.first.len, self.second.len, self.pitch());
+        let FftScratch { work, here, there } = scratch;
         for j2 in 0..n2 {
-            for (j1, cell) in scratch.here[..n1].iter_mut().enumerate() {
-                source.load::<V>(j1 * n2 + j2).store(cell);
+            for j1 in 0..n1 {
+                for sequence in 0..sequences {
+                    source.load::<V>(sequence, j1 * n2 + j2).store(&mut here[sequence * n1 + j1]);
+                }
             }
-            let done = self.first.run::<V>(&mut scratch.here, &mut scratch.there);
             let twiddles = &self.twiddles[j2 * n1..][..n1];
-            for (k1, (cell, [re, im])) in done.iter().zip(twiddles).enumerate() {
-                let turned = Complex::<V>::load(cell).mul(V::splat(*re), V::splat(*im));
-                turned.store(&mut work[k1 * n2 + j2]);
+            for sequence in 0..sequences {
+                let done = self.first.run::<V>(&mut here[sequence * n1..], there);
+                let lines = &mut work[sequence * n1 * pitch..][..n1 * pitch];
+                for k1 in 0..n1 {
+                    let [re, im] = twiddles[k1];
+                    let turned = Complex::<V>::load(&done[k1]).mul(V::splat(re), V::splat(im));
+                    turned.store(&mut lines[k1 * pitch + j2]);
+                }
             }
         }
-        for (k1, line) in work.chunks_exact_mut(n2).enumerate() {
-            let done = self.second.run::<V>(line, &mut scratch.there);
-            for (k2, cell) in done.iter().enumerate() {
-                sink.store::<V>(k1 + n1 * k2, Complex::load(cell));
+        for k1 in 0..n1 {
+            let line = |sequence: usize| (sequence * n1 + k1) * pitch;
+            for sequence in 0..sequences {
+                self.second.run::<V>(&mut work[line(sequence)..], &mut there[sequence * n2..]);
+            }
+            for k2 in 0..n2 {
+                for sequence in 0..sequences {
+                    let done = if self.second.ends_there() {
+                        &there[sequence * n2 + k2]
+                    } else {
+                        &work[line(sequence) + k2]
+                    };
+                    sink.store::<V>(sequence, k1 + n1 * k2, Complex::load(done));
+                }
             }
         }
     }
@@ -141,6 +170,11 @@ impl ShortFft {
             stride *= radix;
         }
         Self { len, stages }
+    }
+
+    /// Whether the result of [`run`](Self::run) lies in the second of the two.
+    fn ends_there(&self) -> bool {
+        self.stages.len() % 2 == 1
     }
 
     /// Transforms the first `len` cells of `here`; the result lies in one of the two.
@@ -262,11 +296,13 @@ mod tests {
 
         #[inline(always)]
         fn run<V: Lanes>(self) -> Vec<Cell> {
-            let mut work = vec![Cell::default(); self.input.len()];
-            let mut out = Cells(work.clone());
+            let mut out = Cells(vec![Cell::default(); TOGETHER * self.input.len()]);
             let mut scratch = FftScratch::new(&[self.fft]);
-            self.fft.run::<V>(&mut work, &mut scratch, &Cells(self.input.to_vec()), &mut out);
-            out.0
+            let input = Cells(self.input.repeat(TOGETHER));
+            self.fft.run::<V>(TOGETHER, &mut scratch, &input, &mut out);
+            let first = out.0[..self.input.len()].to_vec();
+            assert!(out.0.chunks(first.len()).all(|other| other == first));
+            first
         }
     }
 
@@ -274,15 +310,16 @@ mod tests {
 
     impl Source for Cells {
         #[inline(always)]
-        fn load<V: Lanes>(&self, index: usize) -> Complex<V> {
-            Complex::load(&self.0[index])
+        fn load<V: Lanes>(&self, sequence: usize, index: usize) -> Complex<V> {
+            Complex::load(&self.0[sequence * self.0.len() / TOGETHER + index])
         }
     }
 
     impl Sink for Cells {
         #[inline(always)]
-        fn store<V: Lanes>(&mut self, index: usize, value: Complex<V>) {
-            value.store(&mut self.0[index]);
+        fn store<V: Lanes>(&mut self, sequence: usize, index: usize, value: Complex<V>) {
+            let len = self.0.len() / TOGETHER;
+            value.store(&mut self.0[sequence * len + index]);
         }
     }
 

@@ -95,10 +95,10 @@ impl FourierAccumulator {
         let cell = size_of::<Cell>();
         let groups = RowGroup::split(spec.rows);
         let lanes = groups.iter().map(|group| group.lanes).max().unwrap_or(1);
-        let middle = shape.points().div_ceil(8 / lanes) * spec.size() * cell;
+        let middle = invert::middle_cells(spec.size(), shape, lanes) * cell;
         let spectra = spec.batch * (padded + 1) * 2 * lanes * size_of::<f32>();
         let multipliers = spec.batch * (padded / 2 + 1) * size_of::<[f32; 2]>();
-        let scratch = threads.max(1) * 2 * padded.max(shape.len) * cell;
+        let scratch = threads.max(1) * RowScratch::bytes(padded.max(shape.len));
         Memory {
             sums_bytes: groups.iter().map(|group| shape.cells(group.lanes) * cell).sum(),
             work_bytes: middle + spectra + multipliers + scratch,
@@ -163,7 +163,7 @@ impl Accumulate for FourierAccumulator {
         let within = row - grid.group.rows.start;
         let (lane, part) = (within % grid.group.lanes, within / grid.group.lanes);
         let lanes = LaneChoice { first: lane, count: 1 };
-        let mut middle = vec![Cell::default(); self.inverse.middle_cells(grid.shape, lanes.count)];
+        let mut middle = vec![Cell::default(); invert::middle_cells(self.spec.size(), grid.shape, lanes.count)];
         let buffers = if part == 0 { vec![Some(out), None] } else { vec![None, Some(out)] };
         self.workers.install(|| self.inverse.slices(grid, lanes, &self.workers, &mut middle, buffers));
         Ok(())
@@ -177,7 +177,7 @@ impl Accumulate for FourierAccumulator {
         check_group(&self.spec, &self.groups, group, out)?;
         let grid = &self.grids[group];
         let lanes = LaneChoice { first: 0, count: grid.group.lanes };
-        let cells = self.inverse.middle_cells(grid.shape, lanes.count);
+        let cells = invert::middle_cells(self.spec.size(), grid.shape, lanes.count);
         if self.middle.len() < cells {
             self.middle.resize(cells, Cell::default());
         }

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::grid::{Grid, GridShape, PANEL};
 use super::window::Window;
-use crate::fft::{LaneFft, Sink, Source};
+use crate::fft::{LaneFft, Sink, Source, TOGETHER};
 use crate::filter::RowScratch;
 use crate::pool::Workers;
 use crate::simd::{Cell, Complex, Kernel, Lanes, WIDTH, load_transposed, run};
@@ -31,6 +31,16 @@ impl LaneChoice {
     }
 }
 
+/// Cells between the two steps, for `count` lanes: `(panel, y, cell of the panel's columns)`.
+pub(super) const fn middle_cells(size: usize, shape: GridShape, count: usize) -> usize {
+    shape.panels() * size * panel_cells(count)
+}
+
+/// Cells that hold one row of a panel's columns.
+const fn panel_cells(count: usize) -> usize {
+    PANEL * count / WIDTH
+}
+
 impl Inverse {
     pub(super) fn new(size: usize, shape: GridShape, window: &Window) -> Self {
         let correction = |pixel: usize| {
@@ -38,11 +48,6 @@ impl Inverse {
             window.correction(x, shape.len) as f32
         };
         Self { size, fft: LaneFft::new(shape.len), correction: (0..size).map(correction).collect() }
-    }
-
-    /// Cells of memory that the transform of `count` lanes needs between its two steps.
-    pub(super) fn middle_cells(&self, shape: GridShape, count: usize) -> usize {
-        shape.points().div_ceil(WIDTH / count) * self.size
     }
 
     /// Writes slices: one buffer for the real parts of each lane, then one for the imaginary parts of each; `None`
@@ -55,10 +60,11 @@ impl Inverse {
         middle: &mut [Cell],
         out: Vec<Option<&mut [f32]>>,
     ) {
-        let middle = &mut middle[..self.middle_cells(grid.shape, lanes.count)];
-        middle.par_chunks_exact_mut(self.size).enumerate().for_each(|(octet, lines)| {
+        let panel_len = self.size * panel_cells(lanes.count);
+        let middle = &mut middle[..middle_cells(self.size, grid.shape, lanes.count)];
+        middle.par_chunks_exact_mut(panel_len).enumerate().for_each(|(panel, lines)| {
             workers.with_scratch(|scratch| {
-                run(AlongV { inverse: self, grid, lanes, first_column: octet * lanes.together(), scratch, lines });
+                run(AlongV { inverse: self, grid, lanes, panel, scratch, lines });
             });
         });
         let middle = &*middle;
@@ -84,14 +90,14 @@ impl Inverse {
     }
 }
 
-/// The transform along v of as many columns as fill a vector.
+/// The transform along v of the columns of a panel.
 struct AlongV<'a> {
     inverse: &'a Inverse,
     grid: &'a Grid,
     lanes: LaneChoice,
-    first_column: usize,
+    panel: usize,
     scratch: &'a mut RowScratch,
-    /// `(y)`.
+    /// `(y, cell of the panel's columns)`.
     lines: &'a mut [Cell],
 }
 
@@ -100,17 +106,23 @@ impl Kernel for AlongV<'_> {
 
     #[inline(always)]
     fn run<V: Lanes>(self) {
-        let Self { inverse, grid, lanes, first_column, scratch, lines } = self;
+        let Self { inverse, grid, lanes, panel, scratch, lines } = self;
         let floats = grid.group.floats();
-        let source = GridColumns {
-            shape: grid.shape,
-            panel: &grid.panel(first_column / PANEL)[(first_column % PANEL) * floats..],
-            floats,
-            whole: lanes.count == WIDTH,
-            offsets: std::array::from_fn(|lane| (lane / lanes.count) * floats + lanes.first + lane % lanes.count),
-        };
-        let mut sink = Pixels { size: inverse.size, len: inverse.fft.len(), cells: lines };
-        inverse.fft.run::<V>(&mut scratch.work, &mut scratch.fft, &source, &mut sink);
+        let cells = panel_cells(lanes.count);
+        for first in (0..cells).step_by(TOGETHER) {
+            let source = GridColumns {
+                shape: grid.shape,
+                panel: &grid.panel(panel)[first * lanes.together() * floats..],
+                floats,
+                columns: lanes.together(),
+                offsets: std::array::from_fn(|lane| {
+                    (lane / lanes.count) * floats + lanes.first + lane % lanes.count
+                }),
+            };
+            let mut sink =
+                Pixels { size: inverse.size, len: inverse.fft.len(), cells: &mut lines[first..], pitch: cells };
+            inverse.fft.run::<V>(TOGETHER.min(cells - first), &mut scratch.fft, &source, &mut sink);
+        }
     }
 }
 
@@ -120,21 +132,24 @@ struct GridColumns<'a> {
     /// A panel from the first column on.
     panel: &'a [f32],
     floats: usize,
-    /// Whether one column fills a vector, so that it is loaded as it lies.
-    whole: bool,
+    /// Columns that fill a vector.
+    columns: usize,
     /// Where the real parts of the lanes are.
     offsets: [usize; WIDTH],
 }
 
 impl GridColumns<'_> {
     #[inline(always)]
-    fn row<V: Lanes>(&self, row: usize) -> Complex<V> {
-        let points = &self.panel[row * PANEL * self.floats..];
-        if self.whole
+    fn row<V: Lanes>(&self, sequence: usize, row: usize) -> Complex<V> {
+        let points = &self.panel[(row * PANEL + sequence * self.columns) * self.floats..];
+        // Where a column fills a vector it is loaded as it lies.
+        if self.floats == 2 * WIDTH
+            && self.columns == 1
             && let [re, im, ..] = points.as_chunks::<WIDTH>().0
         {
-            // The next column is next in memory, and next to be transformed.
-            V::prefetch(&points[2 * WIDTH..]);
+            if let Some(next) = points.get(PANEL * self.floats..) {
+                V::prefetch(next);
+            }
             return Complex { re: V::load(im), im: V::load(re) };
         }
         let mut cell = Cell::default();
@@ -148,10 +163,10 @@ impl GridColumns<'_> {
 
 impl Source for GridColumns<'_> {
     #[inline(always)]
-    fn load<V: Lanes>(&self, index: usize) -> Complex<V> {
+    fn load<V: Lanes>(&self, sequence: usize, index: usize) -> Complex<V> {
         match self.shape.places(index) {
-            (first, None) => self.row(first),
-            (first, Some(second)) => self.row::<V>(first).add(self.row(second)),
+            (first, None) => self.row(sequence, first),
+            (first, Some(second)) => self.row::<V>(sequence, first).add(self.row(sequence, second)),
         }
     }
 }
@@ -161,15 +176,17 @@ struct Pixels<'a> {
     size: usize,
     len: usize,
     cells: &'a mut [Cell],
+    /// Cells from one pixel to the next; those of the sequences lie side by side.
+    pitch: usize,
 }
 
 impl Sink for Pixels<'_> {
     #[inline(always)]
-    fn store<V: Lanes>(&mut self, index: usize, value: Complex<V>) {
+    fn store<V: Lanes>(&mut self, sequence: usize, index: usize, value: Complex<V>) {
         let pixel = index + self.size / 2;
         let pixel = if pixel >= self.len { pixel - self.len } else { pixel };
-        if let Some(cell) = self.cells[..self.size].get_mut(pixel) {
-            value.swap().store(cell);
+        if pixel < self.size {
+            value.swap().store(&mut self.cells[pixel * self.pitch + sequence]);
         }
     }
 }
@@ -180,7 +197,7 @@ struct AlongU<'a> {
     shape: GridShape,
     lanes: LaneChoice,
     first_row: usize,
-    /// `(columns that fill a vector, y)`.
+    /// `(panel, y, cell of the panel's columns)`.
     middle: &'a [Cell],
     scratch: &'a mut RowScratch,
     lines: Vec<Option<&'a mut [f32]>>,
@@ -192,11 +209,11 @@ impl Kernel for AlongU<'_> {
     #[inline(always)]
     fn run<V: Lanes>(self) {
         let Self { inverse, shape, lanes, first_row, middle, scratch, lines } = self;
-        let RowScratch { work, out, fft } = scratch;
+        let RowScratch { row, fft } = scratch;
         let source = MiddleRows { shape, size: inverse.size, lanes, first_row, middle };
-        let mut sink = Pixels { size: inverse.size, len: inverse.fft.len(), cells: out };
-        inverse.fft.run::<V>(work, fft, &source, &mut sink);
-        write_lines::<V>(inverse, lanes.count, first_row, &out[..inverse.size], lines);
+        let mut sink = Pixels { size: inverse.size, len: inverse.fft.len(), cells: row, pitch: 1 };
+        inverse.fft.run::<V>(1, fft, &source, &mut sink);
+        write_lines::<V>(inverse, lanes.count, first_row, &row[..inverse.size], lines);
     }
 }
 
@@ -212,17 +229,19 @@ struct MiddleRows<'a> {
 impl MiddleRows<'_> {
     #[inline(always)]
     fn column<V: Lanes>(&self, column: usize) -> Complex<V> {
-        let (count, together) = (self.lanes.count, self.lanes.together());
-        let rows = &self.middle[column / together * self.size..][..self.size];
+        let (count, together, cells) = (self.lanes.count, self.lanes.together(), panel_cells(self.lanes.count));
+        let (panel, within) = (column / PANEL, column % PANEL);
+        let first = (panel * self.size + self.first_row) * cells + within / together;
         if together == 1 {
-            if let Some(next) = rows.get(self.first_row + 1) {
+            if let Some(next) = self.middle.get(first + 1) {
                 V::prefetch(&next.re);
             }
-            return Complex::load(&rows[self.first_row]).swap();
+            return Complex::load(&self.middle[first]).swap();
         }
-        let slot = column % together * count;
+        let slot = within % together * count;
         let mut cell = Cell::default();
-        for (row, from) in rows[self.first_row..].iter().take(together).enumerate() {
+        for row in 0..together.min(self.size - self.first_row) {
+            let from = &self.middle[first + row * cells];
             for lane in 0..count {
                 cell.im[row * count + lane] = from.re[slot + lane];
                 cell.re[row * count + lane] = from.im[slot + lane];
@@ -234,7 +253,7 @@ impl MiddleRows<'_> {
 
 impl Source for MiddleRows<'_> {
     #[inline(always)]
-    fn load<V: Lanes>(&self, index: usize) -> Complex<V> {
+    fn load<V: Lanes>(&self, _: usize, index: usize) -> Complex<V> {
         match self.shape.places(index) {
             (first, None) => self.column(first),
             (first, Some(second)) => self.column::<V>(first).add(self.column(second)),
