@@ -48,6 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 /// Which of our own packages the tests of each one use besides. All may use `testkit` and `phantom`.
 const TEST_ARROWS: &[(&str, &[&str])] = &[
     ("engine", &["cpu"]),
+    ("zmq", &["wire"]),
     ("tests", &["beamstream", "core", "graph", "node"]),
 ];
 
