@@ -13,6 +13,7 @@ mod series;
 
 pub use angles::{AngleRule, angular_weights};
 pub use element::{Element, ElementType};
+pub use half::f16;
 pub use format::{Axes, Format, Shape};
 pub use frame::{BlockMeta, FrameId, Role, Timestamps};
 pub use ledger::{FrameCounts, Ledger, Verdict};
