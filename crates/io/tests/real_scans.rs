@@ -23,8 +23,13 @@ fn at_dataset(path: &Path, dataset: &str) -> Result<Scan, ScanError> {
 }
 
 fn full_text(error: &ScanError) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
 }
 
 fn read_all(scan: &mut Scan) -> Vec<u8> {
@@ -117,37 +122,14 @@ fn every_filter_gives_the_pixels_or_its_name() {
     let oracle = npy(&oracle);
     let listed = list_datasets(&path).unwrap();
     assert_eq!(listed.len(), 13);
-    let mut read = Vec::new();
     for dataset in listed {
         match at_dataset(&path, &dataset.path) {
-            Ok(mut scan) => {
-                assert_eq!(read_all(&mut scan), oracle, "{}", dataset.path);
-                read.push(dataset.path);
-            }
+            Ok(mut scan) => assert_eq!(read_all(&mut scan), oracle, "{}", dataset.path),
             Err(error) => {
-                let text = full_text(&error);
-                let filter = ["blosc2", "blosc", "zstd"]
-                    .into_iter()
-                    .find(|filter| text.contains(filter));
-                assert!(
-                    filter.is_some_and(|filter| dataset.filters[0].contains(filter))
-                        || text.contains("bitshuffle"),
-                    "{text}"
-                );
+                assert_eq!(dataset.path, "/blosc2");
+                assert!(full_text(&error).contains("blosc2"), "{}", full_text(&error));
             }
         }
-    }
-    for path in [
-        "/contiguous",
-        "/gzip",
-        "/fletcher_gzip",
-        "/lzf",
-        "/lz4",
-        "/bs_lz4",
-        "/partial_chunks_bs_lz4",
-        "/be",
-    ] {
-        assert!(read.iter().any(|known| known == path), "{path} was refused");
     }
 }
 

@@ -9,8 +9,10 @@ const DEFLATE: u16 = 1;
 const SHUFFLE: u16 = 2;
 const FLETCHER32: u16 = 3;
 const LZF: u16 = 32_000;
+const BLOSC: u16 = 32_001;
 const LZ4: u16 = 32_004;
 const BITSHUFFLE: u16 = 32_008;
+const ZSTD: u16 = 32_015;
 
 /// Most filters of a dataset by the specification.
 const MAX_FILTERS: usize = 32;
@@ -72,10 +74,10 @@ impl Filter {
             LZF => "lzf",
             LZ4 => "lz4",
             BITSHUFFLE => "bitshuffle",
+            BLOSC => "blosc",
+            ZSTD => "zstd",
             4 => "szip",
-            32_001 => "blosc",
             32_013 => "zfp",
-            32_015 => "zstd",
             32_026 => "blosc2",
             _ => self.name.as_str(),
         };
@@ -85,7 +87,7 @@ impl Filter {
     /// Fails, with the name of the filter, if chunks cannot be decoded.
     pub(super) fn check(&self) -> Result<()> {
         match self.id {
-            DEFLATE | SHUFFLE | FLETCHER32 | LZF | LZ4 | BITSHUFFLE => Ok(()),
+            DEFLATE | SHUFFLE | FLETCHER32 | LZF | BLOSC | LZ4 | BITSHUFFLE | ZSTD => Ok(()),
             _ => Err(Error::Unsupported(format!(
                 "data compressed with {}",
                 self.label()
@@ -112,14 +114,14 @@ impl Filter {
                 }
             }
             LZF => lzf(&stored, len).ok_or_else(damaged),
-            LZ4 | BITSHUFFLE => {
+            BLOSC => super::blosc::decode_chunk(&stored, len),
+            ZSTD => unzstd(&stored, len),
+            LZ4 => {
                 let mut decoded = vec![0; len];
-                match self.id {
-                    LZ4 => decode(Compression::Lz4Hdf5, &stored, &mut decoded, 1)?,
-                    _ => decode_hdf5_bitshuffle(&self.parameters, &stored, &mut decoded)?,
-                }
+                decode(Compression::Lz4Hdf5, &stored, &mut decoded, 1)?;
                 Ok(decoded)
             }
+            BITSHUFFLE => bitshuffle(&self.parameters, &stored, len),
             _ => Err(Error::Unsupported(format!(
                 "data compressed with {}",
                 self.label()
@@ -148,7 +150,52 @@ pub(super) fn undo_all(filters: &[Filter], mask: u32, stored: Vec<u8>, len: usiz
     }
 }
 
-fn inflate(stored: &[u8], len: usize) -> Result<Vec<u8>> {
+/// Bitshuffle, alone, with LZ4 or with zstd.
+fn bitshuffle(parameters: &[u32], stored: &[u8], len: usize) -> Result<Vec<u8>> {
+    /// Parameter 4 for zstd.
+    const WITH_ZSTD: u32 = 3;
+    let mut decoded = vec![0; len];
+    if parameters.get(4) != Some(&WITH_ZSTD) {
+        decode_hdf5_bitshuffle(parameters, stored, &mut decoded)?;
+        return Ok(decoded);
+    }
+    // As with LZ4: the size, the size of a block, then each block behind its length; a rest of less than eight
+    // elements is stored as it is.
+    let element_size = parameters.get(2).copied().unwrap_or(1).max(1);
+    let big_endian = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .fold(0_usize, |value, &byte| value << 8 | usize::from(byte))
+    };
+    let mut cursor = Cursor::new(stored, "a compressed chunk");
+    let total = big_endian(cursor.take(8)?);
+    let block_bytes = big_endian(cursor.take(4)?);
+    if total != len || block_bytes == 0 || block_bytes % (8 * element_size as usize) != 0 {
+        return Err(Error::Malformed("a compressed chunk"));
+    }
+    let in_eights = len - len % (8 * element_size as usize);
+    let mut shuffled = Vec::with_capacity(len);
+    while shuffled.len() < in_eights {
+        let size = big_endian(cursor.take(4)?);
+        let block = unzstd(cursor.take(size)?, block_bytes.min(in_eights - shuffled.len()))?;
+        shuffled.extend(block);
+    }
+    shuffled.extend_from_slice(cursor.take(len - in_eights)?);
+    let block_elements = block_bytes as u32 / element_size;
+    decode_hdf5_bitshuffle(&[0, 0, element_size, block_elements, 0], &shuffled, &mut decoded)?;
+    Ok(decoded)
+}
+
+/// A zstd frame of `len` bytes.
+pub(super) fn unzstd(stored: &[u8], len: usize) -> Result<Vec<u8>> {
+    let mut decoded = vec![0; len];
+    match ruzstd::decoding::FrameDecoder::new().decode_all(stored, &mut decoded) {
+        Ok(found) if found == len => Ok(decoded),
+        Ok(_) | Err(_) => Err(Error::Malformed("a compressed chunk")),
+    }
+}
+
+pub(super) fn inflate(stored: &[u8], len: usize) -> Result<Vec<u8>> {
     let mut decoded = Vec::with_capacity(len);
     let mut decoder = flate2::Decompress::new(true);
     match decoder.decompress_vec(stored, &mut decoded, flate2::FlushDecompress::Finish) {
@@ -158,7 +205,7 @@ fn inflate(stored: &[u8], len: usize) -> Result<Vec<u8>> {
 }
 
 /// Byte `b` of every element was stored together; what does not fill an element is left at the end.
-fn unshuffle(stored: &[u8], element_size: usize) -> Vec<u8> {
+pub(super) fn unshuffle(stored: &[u8], element_size: usize) -> Vec<u8> {
     let elements = stored.len() / element_size.max(1);
     if element_size < 2 || elements < 2 {
         return stored.to_vec();
@@ -252,8 +299,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damaged_chunks_are_refused_not_believed(stored in proptest::collection::vec(any::<u8>(), 0..200), id in 0_usize..6) {
-            let id = [DEFLATE, SHUFFLE, FLETCHER32, LZF, LZ4, BITSHUFFLE][id];
+        fn damaged_chunks_are_refused_not_believed(stored in proptest::collection::vec(any::<u8>(), 0..200), id in 0_usize..8) {
+            let id = [DEFLATE, SHUFFLE, FLETCHER32, LZF, LZ4, BITSHUFFLE, BLOSC, ZSTD][id];
             let filter = Filter { id, name: String::new(), parameters: vec![0, 3, 2, 0, 2] };
             if let Ok(decoded) = undo_all(&[filter], 0, stored, 64) {
                 prop_assert_eq!(decoded.len(), 64);

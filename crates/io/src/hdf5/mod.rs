@@ -7,6 +7,7 @@
 //! # Source
 //! The HDF Group, "HDF5 File Format Specification Version 3.0"; section names in the comments are its own.
 
+mod blosc;
 mod btree;
 mod bytes;
 mod chunks;

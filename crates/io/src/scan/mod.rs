@@ -1,9 +1,12 @@
 //! Recorded scans: a numbered list of frames with their roles and angles, whatever the file.
 
 mod angles;
+mod edf;
 mod error;
 mod hdf5;
+mod npy;
 pub(crate) mod pixels;
+mod plain;
 mod tiff;
 
 use std::io::Read;
@@ -58,6 +61,12 @@ pub enum ScanKind {
     /// A folder of TIFF files.
     #[serde(rename = "TIFF folder")]
     TiffFolder,
+    /// One file of frames with a text in front of each.
+    #[serde(rename = "EDF")]
+    Edf,
+    /// A NumPy array.
+    #[serde(rename = "NumPy")]
+    Npy,
 }
 
 impl std::fmt::Display for ScanKind {
@@ -68,6 +77,8 @@ impl std::fmt::Display for ScanKind {
             Self::Hdf5 => "HDF5",
             Self::Tiff => "TIFF",
             Self::TiffFolder => "TIFF folder",
+            Self::Edf => "EDF",
+            Self::Npy => "NumPy",
         })
     }
 }
@@ -285,7 +296,7 @@ impl Scan {
 pub fn list_datasets(path: &Path) -> Result<Vec<DatasetInfo>, ScanError> {
     match Opened::open(path)? {
         Opened::Hdf5(tree) => Ok(tree.datasets()),
-        Opened::Tiff(_) | Opened::TiffFolder(_) => Ok(Vec::new()),
+        Opened::Images(..) => Ok(Vec::new()),
     }
 }
 
@@ -390,15 +401,15 @@ impl Parts {
 /// A file or folder, by what it holds.
 enum Opened {
     Hdf5(Tree),
-    Tiff(PathBuf),
-    TiffFolder(PathBuf),
+    /// Frames without roles or angles.
+    Images(ScanKind, PathBuf),
 }
 
 impl Opened {
     fn open(path: &Path) -> Result<Self, ScanError> {
         let metadata = std::fs::metadata(path).map_err(ScanError::io(path))?;
         if metadata.is_dir() {
-            return Ok(Self::TiffFolder(path.to_owned()));
+            return Ok(Self::Images(ScanKind::TiffFolder, path.to_owned()));
         }
         let mut file = std::fs::File::open(path).map_err(ScanError::io(path))?;
         if has_signature(&file) {
@@ -406,12 +417,23 @@ impl Opened {
         }
         let mut start = Vec::new();
         file.by_ref()
-            .take(4)
+            .take(2048)
             .read_to_end(&mut start)
             .map_err(ScanError::io(path))?;
-        if self::tiff::SIGNATURES.iter().any(|signature| start == signature) {
-            return Ok(Self::Tiff(path.to_owned()));
+        let images = |kind| Ok(Self::Images(kind, path.to_owned()));
+        if self::tiff::SIGNATURES
+            .iter()
+            .any(|signature| start.starts_with(signature))
+        {
+            return images(ScanKind::Tiff);
         }
+        if start.starts_with(npy::SIGNATURE) {
+            return images(ScanKind::Npy);
+        }
+        if edf::is_edf(&start) {
+            return images(ScanKind::Edf);
+        }
+        start.truncate(4);
         let found = if start.is_empty() {
             "an empty file".to_owned()
         } else {
@@ -426,7 +448,7 @@ impl Opened {
     fn path(&self) -> &Path {
         match self {
             Self::Hdf5(tree) => tree.path(),
-            Self::Tiff(path) | Self::TiffFolder(path) => path,
+            Self::Images(_, path) => path,
         }
     }
 
@@ -435,16 +457,15 @@ impl Opened {
         match (self, data) {
             (Self::Hdf5(tree), None) => tree.parts(None),
             (Self::Hdf5(tree), Some(place)) if tree.has(place) => tree.parts(Some(place)),
-            (Self::Tiff(path), None) => Ok(Parts::of_stack(
-                ScanKind::Tiff,
-                Box::new(TiffFile::open(path)?),
-                Role::Projection,
-            )),
-            (Self::TiffFolder(path), None) => Ok(Parts::of_stack(
-                ScanKind::TiffFolder,
-                Box::new(TiffFolder::open(path)?),
-                Role::Projection,
-            )),
+            (Self::Images(kind, path), None) => {
+                let stack: Box<dyn Stack> = match kind {
+                    ScanKind::TiffFolder => Box::new(TiffFolder::open(path)?),
+                    ScanKind::Edf => Box::new(edf::open(path)?),
+                    ScanKind::Npy => Box::new(npy::open(path)?),
+                    _ => Box::new(TiffFile::open(path)?),
+                };
+                Ok(Parts::of_stack(*kind, stack, Role::Projection))
+            }
             (_, Some(place)) => self.other(place, "frames")?.parts_at_dataset(),
         }
     }
