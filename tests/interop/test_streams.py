@@ -117,4 +117,9 @@ def test_live_is_the_same_as_from_the_file(scan: Scan, tmp_path, volume: np.ndar
     pipeline = start("beamstream", "launch", f"{source} ! {steps} ! npy_sink path={output}")
     run("beamstream-sim", "replay", scan.path, "--protocol", protocol, "--bind", endpoint)
     finish(pipeline)
-    np.testing.assert_array_equal(np.load(output), volume)
+    live = np.load(output)
+    if protocol.startswith("dectris"):
+        np.testing.assert_array_equal(live, volume)
+    else:
+        # No header tells how many projections come: their weights are corrected at the end, which costs the last bits.
+        np.testing.assert_allclose(live, volume, rtol=0, atol=1e-5 * np.abs(volume).max())
