@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::ExitCode;
 
-use crate::command::{cargo, replace, root};
+use crate::command::{cargo, foreground, root};
 
 /// Runs the benchmark that is named first with the arguments that follow, or lists them.
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
@@ -32,7 +32,7 @@ pub(crate) fn run(arguments: &[String]) -> ExitCode {
         name,
         "--",
     ]);
-    replace(command.args(rest))
+    foreground(command.args(rest))
 }
 
 fn names() -> Vec<String> {

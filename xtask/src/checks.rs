@@ -114,10 +114,15 @@ fn docs() -> Outcome {
     Outcome::of(command)
 }
 
-fn build() -> Outcome {
+/// All programs together, so that the demo and the tests share what is compiled.
+pub(crate) fn build_command() -> Command {
     let mut command = cargo();
     command.args(["build", "--release", "--workspace", "--bins"]);
-    Outcome::of(command)
+    command
+}
+
+fn build() -> Outcome {
+    Outcome::of(build_command())
 }
 
 fn tests() -> Outcome {

@@ -55,7 +55,7 @@ pub(crate) fn has_subcommand(name: &str) -> bool {
 }
 
 /// Runs a program in the foreground and ends as it does.
-pub(crate) fn replace(command: &mut Command) -> ExitCode {
+pub(crate) fn foreground(command: &mut Command) -> ExitCode {
     match command.status() {
         Ok(status) => status
             .code()

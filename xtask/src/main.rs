@@ -11,9 +11,7 @@ mod command;
 mod python;
 mod steps;
 
-use std::process::ExitCode;
-
-use crate::command::cargo;
+use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -37,20 +35,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// Builds the programs as a release and starts the demonstration.
+/// Builds all programs as a release, as `test` does, and starts the demonstration.
 fn demo(arguments: &[String]) -> ExitCode {
-    let mut command = cargo();
-    command.args([
-        "run",
-        "--release",
-        "--package",
-        "beamstream-cli",
-        "--bin",
-        "beamstream",
-        "--",
-        "demo",
-    ]);
-    command::replace(command.args(arguments))
+    match checks::build_command().status() {
+        Ok(status) if status.success() => {
+            let program = command::target().join("release").join("beamstream");
+            command::foreground(Command::new(program).arg("demo").args(arguments))
+        }
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: cargo cannot be started: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 fn help() {
