@@ -43,8 +43,14 @@ impl Slots {
 
     /// Takes a free slot and holds its only share; waits for one, and says since when it had to.
     pub(crate) fn take(&self) -> Result<(u32, Option<Instant>), Closed> {
+        if let Some(slot) = self.try_take()? {
+            return Ok((slot, None));
+        }
+        let waited_since = Some(Instant::now());
+        if let Some(slot) = self.spin()? {
+            return Ok((slot, waited_since));
+        }
         let mut free = self.lock();
-        let mut waited_since = None;
         loop {
             if free.closed {
                 return Err(Closed);
@@ -53,7 +59,6 @@ impl Slots {
                 self.own(slot);
                 return Ok((slot, waited_since));
             }
-            waited_since.get_or_insert_with(Instant::now);
             free.waiting += 1;
             free = match self.returned.wait(free) {
                 Ok(free) => free,
@@ -61,6 +66,25 @@ impl Slots {
             };
             free.waiting -= 1;
         }
+    }
+
+    /// Tries for the time that a thread takes to fall asleep and wake.
+    #[cfg(not(loom))]
+    fn spin(&self) -> Result<Option<u32>, Closed> {
+        let backoff = crossbeam_utils::Backoff::new();
+        while !backoff.is_completed() {
+            backoff.snooze();
+            if let Some(slot) = self.try_take()? {
+                return Ok(Some(slot));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Under the model checker a wait is a wait.
+    #[cfg(loom)]
+    fn spin(&self) -> Result<Option<u32>, Closed> {
+        Ok(None)
     }
 
     /// Adds a share. The caller holds one already.

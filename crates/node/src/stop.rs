@@ -83,16 +83,9 @@ impl Stop {
         matches!(self.drain.recv_deadline(deadline), Err(RecvTimeoutError::Disconnected))
     }
 
-    /// Adds the halt to a selection; the operation is ready when the run is halted. Finish it with
-    /// [`Self::complete_halt`].
+    /// Adds the halt to a selection for readiness: it is ready when the run is halted.
     pub fn select_halt<'a>(&'a self, select: &mut Select<'a>) -> usize {
         select.recv(&self.halt)
-    }
-
-    /// Finishes the operation that [`Self::select_halt`] added.
-    pub fn complete_halt(&self, operation: SelectedOperation<'_>) {
-        // Nothing is ever sent, so there is nothing to look at.
-        drop(operation.recv(&self.halt));
     }
 
     /// Adds the drain to a selection; the operation is ready when sources should end. Finish it with

@@ -42,7 +42,7 @@ pub enum Filter {
     Hann,
     /// `w = 0.54 + 0.46 cos(2 pi f)`.
     Hamming,
-    /// The smoothest. `w = (1 - 2 f)^3`.
+    /// The smoothest. With `u = 2 f`: `w = 1 - 6 u^2 (1 - u)` up to `u = 1/2`, `w = 2 (1 - u)^3` beyond.
     Parzen,
     /// No filter, not even the ramp: a plain backprojection, which is a blur.
     None,

@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use beamstream_node::{Event, Stop};
-use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, TrySendError, bounded};
+use crossbeam_channel::{
+    Receiver, RecvTimeoutError, Select, SendTimeoutError, Sender, TryRecvError, TrySendError, bounded,
+};
 use crossbeam_utils::CachePadded;
 
 /// A send that waits this long is reported once, naming both nodes.
@@ -136,6 +138,11 @@ pub(crate) fn edge(names: &str, policy: Policy, capacity: Capacity) -> (EdgeSend
 impl EdgeSender {
     /// Sends an event; waits for room if the policy says so. Gives the nanoseconds waited.
     pub(crate) fn send(&mut self, event: Event, stop: &Stop) -> Result<u64, SendError> {
+        // Receivers that go because of a halt are not at fault.
+        self.send_or_wait(event).map_err(|error| if stop.is_halted() { SendError::Halted } else { error })
+    }
+
+    fn send_or_wait(&mut self, event: Event) -> Result<u64, SendError> {
         let bytes = event.bytes() as u64;
         match &self.lane {
             SendLane::Latest(queue) => {
@@ -157,7 +164,7 @@ impl EdgeSender {
                 };
                 let waited = match waiting {
                     None => 0,
-                    Some(event) => self.send_waiting(event, bytes, stop)?,
+                    Some(event) => self.send_waiting(event, bytes)?,
                 };
                 self.account(bytes);
                 Ok(waited)
@@ -174,26 +181,20 @@ impl EdgeSender {
         }
     }
 
-    fn send_waiting(&mut self, event: Event, bytes: u64, stop: &Stop) -> Result<u64, SendError> {
+    fn send_waiting(&mut self, event: Event, bytes: u64) -> Result<u64, SendError> {
         let since = Instant::now();
-        self.wait_for_bytes(bytes, stop, since)?;
+        self.wait_for_bytes(bytes, since)?;
         let SendLane::Block { channel, .. } = &self.lane else { return Ok(0) };
         let channel = channel.clone();
-        let mut event = Some(event);
+        let mut event = event;
+        // A halt needs no watching here: the receiver sees it, goes, and its going ends this wait.
         loop {
-            let mut select = Select::new();
-            let send = select.send(&channel);
-            let _halt = stop.select_halt(&mut select);
-            match select.select_timeout(LONG_WAIT) {
-                Err(_timeout) => self.tell_long_wait(since),
-                Ok(operation) if operation.index() == send => {
-                    let Some(event) = event.take() else { return Ok(0) };
-                    operation.send(&channel, event).map_err(|_gone| SendError::Closed)?;
-                    break;
-                }
-                Ok(operation) => {
-                    stop.complete_halt(operation);
-                    return Err(SendError::Halted);
+            match channel.send_timeout(event, LONG_WAIT) {
+                Ok(()) => break,
+                Err(SendTimeoutError::Disconnected(_)) => return Err(SendError::Closed),
+                Err(SendTimeoutError::Timeout(back)) => {
+                    event = back;
+                    self.tell_long_wait(since);
                 }
             }
         }
@@ -203,7 +204,7 @@ impl EdgeSender {
     }
 
     /// Waits until `bytes` more fit, or nothing at all is queued.
-    fn wait_for_bytes(&mut self, bytes: u64, stop: &Stop, since: Instant) -> Result<(), SendError> {
+    fn wait_for_bytes(&mut self, bytes: u64, since: Instant) -> Result<(), SendError> {
         let SendLane::Block { capacity_bytes, room, freed, .. } = &self.lane else { return Ok(()) };
         let (capacity, room, freed) = (*capacity_bytes, room.clone(), freed.clone());
         loop {
@@ -219,20 +220,10 @@ impl EdgeSender {
                 room.wanted.store(false, Ordering::Relaxed);
                 return Ok(());
             }
-            let mut select = Select::new();
-            let woken = select.recv(&freed);
-            let _halt = stop.select_halt(&mut select);
-            match select.select_timeout(LONG_WAIT) {
-                Err(_timeout) => self.tell_long_wait(since),
-                Ok(operation) if operation.index() == woken => {
-                    if operation.recv(&freed).is_err() {
-                        return Err(SendError::Closed);
-                    }
-                }
-                Ok(operation) => {
-                    stop.complete_halt(operation);
-                    return Err(SendError::Halted);
-                }
+            match freed.recv_timeout(LONG_WAIT) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Timeout) => self.tell_long_wait(since),
+                Err(RecvTimeoutError::Disconnected) => return Err(SendError::Closed),
             }
         }
     }
@@ -464,15 +455,16 @@ mod tests {
     }
 
     #[test]
-    fn a_halt_frees_a_waiting_sender() {
+    fn a_receiver_that_goes_because_of_a_halt_frees_a_waiting_sender() {
         let pool = Pool::host("p", 4, FRAME.bytes()).unwrap();
         for capacity in [Capacity { blocks: 1, bytes: 10_000 }, Capacity { blocks: 10, bytes: 1 }] {
             let (controller, stop) = StopController::new();
-            let (mut sender, _receiver) = edge("a -> b", Policy::Block, capacity);
+            let (mut sender, receiver) = edge("a -> b", Policy::Block, capacity);
             sender.send(block(&pool, 0), &stop).unwrap();
             std::thread::scope(|scope| {
                 let waiting = scope.spawn(|| sender.send(block(&pool, 1), &stop));
                 controller.halt();
+                drop(receiver);
                 assert_eq!(waiting.join().unwrap(), Err(SendError::Halted));
             });
         }

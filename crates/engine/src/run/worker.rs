@@ -7,6 +7,7 @@ use std::time::Instant;
 use beamstream_core::{SeriesHeader, SeriesSummary};
 use beamstream_node::{Event, Node, NodeError, NodeErrorKind, Outlet, SetError, Source, Stop};
 use crossbeam_channel::{Receiver, Select, TryRecvError};
+use crossbeam_utils::Backoff;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -65,17 +66,23 @@ pub(crate) fn run_source(source: &mut dyn Source, outlet: &mut Outlet, stats: &N
 
 /// Runs a step or sink until its input is over; gives the seat back if the node panicked.
 pub(crate) fn run_node(node: Box<dyn Node>, seat: Seat) -> (Exit, Option<Seat>) {
-    let mut worker = Worker { node, seat, series: Series::None };
-    match worker.run() {
-        Exit::Panicked(text) => {
-            worker.abort_series();
-            (Exit::Panicked(text), Some(worker.seat))
-        }
-        exit => {
-            worker.seat.stats.set_state(WorkerState::Done);
-            (exit, None)
-        }
+    let Seat { input, outlet, commands, stop, stats } = seat;
+    let mut worker = Worker { node, outlet, stop: stop.clone(), stats, series: Series::None };
+    let exit = worker.run(&Inputs { input: &input, commands: &commands, stop: &stop });
+    if let Exit::Panicked(_) = exit {
+        worker.abort_series();
+        let Worker { outlet, stats, .. } = worker;
+        return (exit, Some(Seat { input, outlet, commands, stop, stats }));
     }
+    worker.stats.set_state(WorkerState::Done);
+    (exit, None)
+}
+
+/// All that a worker waits for.
+struct Inputs<'a> {
+    input: &'a EdgeReceiver,
+    commands: &'a Receiver<Command>,
+    stop: &'a Stop,
 }
 
 /// Where in the series protocol the node stands.
@@ -89,49 +96,60 @@ enum Series {
 
 struct Worker {
     node: Box<dyn Node>,
-    seat: Seat,
+    outlet: Outlet,
+    stop: Stop,
+    stats: Arc<NodeStats>,
     series: Series,
 }
 
 impl Worker {
-    fn run(&mut self) -> Exit {
+    fn run(&mut self, inputs: &Inputs<'_>) -> Exit {
+        // One selection for the whole run: making one allocates.
+        let mut any = Select::new();
+        inputs.input.select(&mut any);
+        any.recv(inputs.commands);
+        inputs.stop.select_halt(&mut any);
         loop {
-            self.obey_commands();
-            let event = match self.seat.input.try_recv() {
+            self.obey(inputs.commands);
+            let event = match inputs.input.try_recv() {
                 Ok(event) => event,
-                Err(TryRecvError::Empty) => match self.wait() {
-                    Some(exit) => return exit,
-                    None => continue,
+                Err(TryRecvError::Empty) => match self.wait(inputs, &mut any) {
+                    Ok(Some(event)) => event,
+                    Ok(None) => continue,
+                    Err(exit) => return exit,
                 },
                 Err(TryRecvError::Disconnected) => return self.finish(),
             };
-            match self.handle(event) {
-                Ok(()) => {}
-                Err(exit) => return exit,
+            if let Err(exit) = self.handle(event) {
+                return exit;
             }
         }
     }
 
-    /// Waits for input or a command; gives an exit if the run is halted.
-    fn wait(&mut self) -> Option<Exit> {
+    /// Waits for input or a command: spins for the time that a thread takes to wake, then sleeps.
+    fn wait(&self, inputs: &Inputs<'_>, any: &mut Select<'_>) -> Result<Option<Event>, Exit> {
         let since = Instant::now();
-        self.seat.stats.set_state(WorkerState::WaitingInput);
-        let mut select = Select::new();
-        let _input = self.seat.input.select(&mut select);
-        let _commands = select.recv(&self.seat.commands);
-        let _halt = self.seat.stop.select_halt(&mut select);
-        // Readiness only: the operation itself is done by `try_recv`, which keeps the edge's account.
-        select.ready();
-        self.seat.stats.count_input_wait(since.elapsed());
-        self.seat.stats.set_state(WorkerState::Working);
-        self.seat.stop.is_halted().then_some(Exit::Stopped)
+        self.stats.set_state(WorkerState::WaitingInput);
+        let backoff = Backoff::new();
+        let mut found = None;
+        while found.is_none() && !backoff.is_completed() {
+            backoff.snooze();
+            found = inputs.input.try_recv().ok();
+        }
+        if found.is_none() {
+            // Readiness only: the operation itself is done by `try_recv`, which keeps the edge's account.
+            any.ready();
+        }
+        self.stats.count_input_wait(since.elapsed());
+        self.stats.set_state(WorkerState::Working);
+        if self.stop.is_halted() { Err(Exit::Stopped) } else { Ok(found) }
     }
 
-    fn obey_commands(&mut self) {
-        while let Ok(command) = self.seat.commands.try_recv() {
+    fn obey(&mut self, commands: &Receiver<Command>) {
+        while let Ok(command) = commands.try_recv() {
             let outcome = self.node.set(&command.key, &command.value);
             if outcome.is_ok() {
-                self.seat.outlet.set_epoch(command.epoch);
+                self.outlet.set_epoch(command.epoch);
             }
             // Whoever asked may have stopped waiting for the answer.
             drop(command.reply.send(outcome));
@@ -139,15 +157,15 @@ impl Worker {
     }
 
     fn handle(&mut self, event: Event) -> Result<(), Exit> {
-        if self.seat.stop.is_halted() {
+        if self.stop.is_halted() {
             return Err(Exit::Stopped);
         }
         let step = catch_unwind(AssertUnwindSafe(|| match event {
             Event::Begin(header) => self.begin(&header),
             Event::Block(block) => {
-                self.seat.stats.count_in();
+                self.stats.count_in();
                 match self.series {
-                    Series::Active(_) => self.node.process(block, &mut self.seat.outlet),
+                    Series::Active(_) => self.node.process(block, &mut self.outlet),
                     Series::None | Series::Skipped => Ok(()),
                 }
             }
@@ -163,16 +181,16 @@ impl Worker {
     fn begin(&mut self, header: &Arc<SeriesHeader>) -> Result<(), NodeError> {
         self.series = Series::Skipped;
         let agreed = self.node.negotiate(header)?;
-        self.seat.outlet.begin(agreed.output, agreed.writes_blocks)?;
+        self.outlet.begin(agreed.output, agreed.writes_blocks)?;
         self.series = Series::Active(header.clone());
-        self.node.begin(header, &mut self.seat.outlet)
+        self.node.begin(header, &mut self.outlet)
     }
 
     fn end(&mut self, summary: &SeriesSummary) -> Result<(), NodeError> {
         match std::mem::replace(&mut self.series, Series::None) {
             Series::Active(_) => {
-                self.node.end(summary, &mut self.seat.outlet)?;
-                self.seat.outlet.end(summary.clone())
+                self.node.end(summary, &mut self.outlet)?;
+                self.outlet.end(summary.clone())
             }
             Series::None | Series::Skipped => Ok(()),
         }
@@ -182,27 +200,27 @@ impl Worker {
     fn judge(&mut self, error: NodeError) -> Result<(), Exit> {
         match error.kind() {
             NodeErrorKind::Block => {
-                self.seat.stats.count_rejected();
-                self.seat.outlet.journal().warn(error.full_text());
+                self.stats.count_rejected();
+                self.outlet.journal().warn(error.full_text());
                 Ok(())
             }
             NodeErrorKind::Series => {
-                self.seat.stats.count_rejected();
-                self.seat.outlet.journal().warn(error.full_text());
+                self.stats.count_rejected();
+                self.outlet.journal().warn(error.full_text());
                 self.abort_series();
                 self.series = Series::Skipped;
                 Ok(())
             }
             _ => {
                 self.abort_series();
-                Err(exit_of(error, &self.seat.stop))
+                Err(exit_of(error, &self.stop))
             }
         }
     }
 
     /// The input is over: what was begun is ended, so that files are closed properly.
     fn finish(&mut self) -> Exit {
-        if self.seat.stop.is_halted() {
+        if self.stop.is_halted() {
             return Exit::Stopped;
         }
         let summary = SeriesSummary { aborted: true, ..SeriesSummary::default() };
@@ -220,10 +238,10 @@ impl Worker {
     /// Tells those behind that the series ends here.
     fn abort_series(&mut self) {
         if let Series::Active(header) = std::mem::replace(&mut self.series, Series::None) {
-            self.seat.outlet.journal().series(header.id, |record| record.aborted = true);
-            if self.seat.outlet.header().is_some() && !self.seat.stop.is_halted() {
+            self.outlet.journal().series(header.id, |record| record.aborted = true);
+            if self.outlet.header().is_some() && !self.stop.is_halted() {
                 let summary = SeriesSummary { aborted: true, ..SeriesSummary::default() };
-                drop(self.seat.outlet.end(summary));
+                drop(self.outlet.end(summary));
             }
         }
     }
