@@ -49,7 +49,7 @@ fn main() {
                         .collect();
                     o.write(FrameId::new(z), &b).unwrap();
                 }
-                o.finish().unwrap();
+                o.finish(&serde_json::json!({"program":"beamstream","version":"0.1.0","rotation_axis_px":20.125, "ü": "µm"})).unwrap();
             }
         }
     }
