@@ -12,8 +12,9 @@ use beamstream_buffer::{LeaseMut, Pool};
 use beamstream_core::{ElementType, Format};
 use beamstream_zmq::zmtp::{Lease, Mode, Options, PartBuffers, Receiver};
 
-/// Buffers of the pool.
-const BUFFERS: usize = 12;
+/// Size of the pool, in bytes and in buffers.
+const POOL_BYTES: usize = 64 << 20;
+const BUFFERS: std::ops::RangeInclusive<usize> = 8..=256;
 
 /// Lends a buffer for each part of the frame size.
 #[derive(Clone)]
@@ -48,7 +49,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let (bytes, frames): (usize, usize) = (bytes.parse()?, frames.parse()?);
     let format = Format::frame(ElementType::U8, 1, bytes);
-    let pool = Pool::host("frames", BUFFERS, bytes)?;
+    let buffers = (POOL_BYTES / bytes.max(1)).clamp(*BUFFERS.start(), *BUFFERS.end());
+    let pool = Pool::host("frames", buffers, bytes)?;
     // Touch every buffer once: page faults are set-up.
     let mut touched = Vec::new();
     while let Some(mut lease) = pool.try_lease(format)? {
@@ -80,8 +82,13 @@ fn raw(address: &str, pool: &Pool, format: Format, frames: usize) -> Result<f64,
 
 fn zmtp(address: &str, buffers: Frames, frames: usize) -> Result<f64, Box<dyn Error>> {
     let endpoint = format!("tcp://{address}").parse()?;
-    let waiting = (BUFFERS - 4) as u64 * buffers.format.bytes() as u64;
-    let receiver = Receiver::start(&[(endpoint, Mode::Connect)], &Options::new(None, 256, waiting), &buffers)?;
+    // One buffer is being filled and one taken while the others wait.
+    let waiting = (buffers.pool.stats().slots - 2) as u64 * buffers.format.bytes() as u64;
+    let receiver = Receiver::start(
+        &[(endpoint, Mode::Connect)],
+        &Options::new(None, 256, waiting),
+        &buffers,
+    )?;
     let mut start = Instant::now();
     let mut copied = 0;
     for frame in 0..frames {
@@ -94,7 +101,10 @@ fn zmtp(address: &str, buffers: Frames, frames: usize) -> Result<f64, Box<dyn Er
         }
     }
     if copied > 0 {
-        writeln!(io::stderr(), "{copied} of {frames} frames came through scratch memory")?;
+        writeln!(
+            io::stderr(),
+            "{copied} of {frames} frames came through scratch memory"
+        )?;
     }
     Ok(start.elapsed().as_secs_f64())
 }
@@ -102,7 +112,17 @@ fn zmtp(address: &str, buffers: Frames, frames: usize) -> Result<f64, Box<dyn Er
 /// Processor seconds of this process so far, user and system; the kernel counts in hundredths.
 fn cpu_secs() -> Result<f64, Box<dyn Error>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .collect();
+    let ticks = |at: usize| {
+        fields
+            .get(at)
+            .and_then(|field| field.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
     Ok((ticks(11) + ticks(12)) / 100.0)
 }

@@ -60,12 +60,18 @@ struct Line {
 
 impl Line {
     fn new(size: usize, axis_px: f64) -> Self {
-        let reach = (size as f64 * FRAC_1_SQRT_2).ceil() as i64 + 1 + PIXELS as i64;
-        Self { first_column: axis_px.floor() as i64 - reach, places: 2 * reach as usize + 2 }
+        // Beyond the corners: pixels past the end of a line, and places that are loaded along.
+        let reach = (size as f64 * FRAC_1_SQRT_2).ceil() as i64 + 1 + PIXELS as i64 + WIDTH as i64;
+        Self {
+            first_column: axis_px.floor() as i64 - reach,
+            places: 2 * reach as usize + 2,
+        }
     }
 
     fn place(self, column: usize) -> Option<usize> {
-        usize::try_from(column as i64 - self.first_column).ok().filter(|place| *place < self.places)
+        usize::try_from(column as i64 - self.first_column)
+            .ok()
+            .filter(|place| *place < self.places)
     }
 }
 
@@ -104,7 +110,8 @@ impl FbpAccumulator {
         let floats = groups.iter().map(RowGroup::floats).max().unwrap_or(1);
         let row_bytes = floats * size_of::<f32>();
         let places = Line::new(spec.size(), 0.0).places;
-        let batch = spec.batch * ((padded + 1 + places) * row_bytes + (padded / 2 + 1) * size_of::<[f32; 2]>());
+        let batch =
+            spec.batch * ((padded + 1 + places) * row_bytes + (padded / 2 + 1) * size_of::<[f32; 2]>());
         let volume = |group: &RowGroup| cells_for(spec.slice_len() * group.floats()) * size_of::<Cell>();
         Memory {
             sums_bytes: groups.iter().map(volume).sum(),
@@ -113,13 +120,26 @@ impl FbpAccumulator {
     }
 
     fn add_batch(&mut self, batch: &[Projection<'_>]) {
-        let Self { spec, filter, groups, volumes, workers, multipliers, spectra, filtered, line } = self;
+        let Self {
+            spec,
+            filter,
+            groups,
+            volumes,
+            workers,
+            multipliers,
+            spectra,
+            filtered,
+            line,
+        } = self;
         let half_spectrum = filter.fft.len() / 2 + 1;
         multipliers.resize(batch.len() * half_spectrum, [0.0; 2]);
         for (out, projection) in multipliers.chunks_mut(half_spectrum).zip(batch) {
             filter.multipliers(projection.weight, 0.0, out);
         }
-        let rays: Vec<Ray> = batch.iter().map(|p| Ray::new(p.angle_rad, spec.size(), filter.axis_px(), *line)).collect();
+        let rays: Vec<Ray> = batch
+            .iter()
+            .map(|p| Ray::new(p.angle_rad, spec.size(), filter.axis_px(), *line))
+            .collect();
         workers.install(|| {
             for (group, volume) in groups.iter().zip(volumes) {
                 let spectra = floats_of(spectra, batch.len() * filter.frequencies() * group.floats());
@@ -128,18 +148,22 @@ impl FbpAccumulator {
                 let filtered = floats_of(filtered, batch.len() * line_floats);
                 unfilter(filter, spectra, group, workers, *line, filtered);
                 let block = BLOCK_ROWS * spec.size() * group.floats();
-                let floats = &mut bytemuck::cast_slice_mut::<Cell, f32>(volume)[..spec.slice_len() * group.floats()];
-                floats.par_chunks_mut(block).enumerate().for_each(|(index, rows)| {
-                    let job = BlockJob {
-                        size: spec.size(),
-                        first_row: index * BLOCK_ROWS,
-                        rows,
-                        rays: &rays,
-                        filtered,
-                        line_floats,
-                    };
-                    with_lanes!(group.lanes, L => run(BlockKernel::<L>(job)));
-                });
+                let floats =
+                    &mut bytemuck::cast_slice_mut::<Cell, f32>(volume)[..spec.slice_len() * group.floats()];
+                floats
+                    .par_chunks_mut(block)
+                    .enumerate()
+                    .for_each(|(index, rows)| {
+                        let job = BlockJob {
+                            size: spec.size(),
+                            first_row: index * BLOCK_ROWS,
+                            rows,
+                            rays: &rays,
+                            filtered,
+                            line_floats,
+                        };
+                        with_lanes!(group.lanes, L => run(BlockKernel::<L>(job)));
+                    });
             }
         });
     }
@@ -165,14 +189,22 @@ fn unfilter(
     let together = WIDTH / group.lanes;
     let spectrum_floats = filter.frequencies() * group.floats();
     let jobs = filtered.par_chunks_mut(together * line.places * group.floats());
-    jobs.zip(spectra.par_chunks(together * spectrum_floats)).for_each(|(filtered, spectra)| {
-        workers.with_scratch(|scratch| {
-            // Places off the detector are not written below.
-            filtered.fill(0.0);
-            let job = InverseJob { filter, spectra, spectrum_floats, line, filtered, scratch };
-            with_lanes!(group.lanes, L => run(InverseKernel::<L>(job)));
+    jobs.zip(spectra.par_chunks(together * spectrum_floats))
+        .for_each(|(filtered, spectra)| {
+            workers.with_scratch(|scratch| {
+                // Places off the detector are not written below.
+                filtered.fill(0.0);
+                let job = InverseJob {
+                    filter,
+                    spectra,
+                    spectrum_floats,
+                    line,
+                    filtered,
+                    scratch,
+                };
+                with_lanes!(group.lanes, L => run(InverseKernel::<L>(job)));
+            });
         });
-    });
 }
 
 struct InverseJob<'a> {
@@ -191,9 +223,24 @@ impl<const L: usize> Kernel for InverseKernel<'_, L> {
 
     #[inline(always)]
     fn run<V: Lanes>(self) {
-        let InverseJob { filter, spectra, spectrum_floats, line, filtered, scratch } = self.0;
-        let source = Spectra::<L> { spectra, spectrum_floats, len: filter.fft.len() };
-        let mut sink = Lines::<L> { columns: filter.columns(), line, filtered };
+        let InverseJob {
+            filter,
+            spectra,
+            spectrum_floats,
+            line,
+            filtered,
+            scratch,
+        } = self.0;
+        let source = Spectra::<L> {
+            spectra,
+            spectrum_floats,
+            len: filter.fft.len(),
+        };
+        let mut sink = Lines::<L> {
+            columns: filter.columns(),
+            line,
+            filtered,
+        };
         filter.fft.run::<V>(1, &mut scratch.fft, &source, &mut sink);
     }
 }
@@ -209,8 +256,8 @@ impl<const L: usize> Spectra<'_, L> {
     #[inline(always)]
     fn place<V: Lanes>(&self, place: usize) -> Complex<V> {
         let mut cell = Cell::default();
-        for (slot, spectrum) in self.spectra.chunks_exact(self.spectrum_floats).enumerate() {
-            let from = &spectrum[place * 2 * L..][..2 * L];
+        for slot in 0..self.spectra.len() / self.spectrum_floats {
+            let from = &self.spectra[slot * self.spectrum_floats + place * 2 * L..][..2 * L];
             for lane in 0..L {
                 cell.im[slot * L + lane] = from[lane];
                 cell.re[slot * L + lane] = from[L + lane];
@@ -246,11 +293,14 @@ impl<const L: usize> Sink for Lines<'_, L> {
         if index >= self.columns {
             return;
         }
-        let Some(place) = self.line.place(index) else { return };
+        let Some(place) = self.line.place(index) else {
+            return;
+        };
         let mut cell = Cell::default();
         value.swap().store(&mut cell);
-        for (slot, line) in self.filtered.chunks_exact_mut(self.line.places * 2 * L).enumerate() {
-            let to = &mut line[place * 2 * L..][..2 * L];
+        let line_floats = self.line.places * 2 * L;
+        for slot in 0..self.filtered.len() / line_floats {
+            let to = &mut self.filtered[slot * line_floats + place * 2 * L..][..2 * L];
             for lane in 0..L {
                 to[lane] = cell.re[slot * L + lane];
                 to[L + lane] = cell.im[slot * L + lane];
@@ -274,7 +324,11 @@ impl Ray {
         let fixed = |value: f64| (value * ONE).round() as i64;
         let middle = (size - 1) as f64 / 2.0;
         let axis_place = axis_px - line.first_column as f64;
-        Self { origin: fixed(axis_place - middle * (cos + sin)), along_x: fixed(cos), along_y: fixed(sin) }
+        Self {
+            origin: fixed(axis_place - middle * (cos + sin)),
+            along_x: fixed(cos),
+            along_y: fixed(sin),
+        }
     }
 }
 
@@ -296,10 +350,19 @@ impl<const L: usize> Kernel for BlockKernel<'_, L> {
 
     #[inline(always)]
     fn run<V: Lanes>(self) {
-        let BlockJob { size, first_row, rows, rays, filtered, line_floats } = self.0;
+        let BlockJob {
+            size,
+            first_row,
+            rows,
+            rays,
+            filtered,
+            line_floats,
+        } = self.0;
         for start in (0..size).step_by(BLOCK_COLUMNS) {
             let end = size.min(start + BLOCK_COLUMNS);
-            let blocks = rays.chunks(BLOCK_PROJECTIONS).zip(filtered.chunks(BLOCK_PROJECTIONS * line_floats));
+            let blocks = rays
+                .chunks(BLOCK_PROJECTIONS)
+                .zip(filtered.chunks(BLOCK_PROJECTIONS * line_floats));
             for (rays, lines) in blocks {
                 for (y, row) in rows.chunks_exact_mut(size * 2 * L).enumerate() {
                     let y = (first_row + y) as i64;
@@ -309,7 +372,7 @@ impl<const L: usize> Kernel for BlockKernel<'_, L> {
                         if L >= WIDTH / 2 {
                             add_wide::<V, L>(pixels, x as i64, y, rays, lines, line_floats);
                         } else {
-                            add_narrow::<L>(pixels, x as i64, y, rays, lines, line_floats);
+                            add_narrow::<V, L>(pixels, x as i64, y, rays, lines, line_floats);
                         }
                         x += PIXELS;
                     }
@@ -337,12 +400,14 @@ fn add_wide<V: Lanes, const L: usize>(
     line_floats: usize,
 ) {
     let mut sums = [[V::splat(0.0); 2]; PIXELS];
-    for (ray, line) in rays.iter().zip(lines.chunks_exact(line_floats)) {
+    for at in 0..rays.len() {
+        let (ray, line) = (rays[at], &lines[at * line_floats..][..line_floats]);
         let mut position = ray.origin + x * ray.along_x + y * ray.along_y;
-        for sum in &mut sums {
+        for pixel in 0..PIXELS {
             let (place, fraction) = split(position);
             position += ray.along_x;
             let (here, next) = (V::splat(1.0 - fraction), V::splat(fraction));
+            let sum = &mut sums[pixel];
             match line[place * 2 * L..][..4 * L].as_chunks::<WIDTH>().0 {
                 [re, im, next_re, next_im] => {
                     sum[0] = V::load(re).mul_add(here, V::load(next_re).mul_add(next, sum[0]));
@@ -362,9 +427,9 @@ fn add_wide<V: Lanes, const L: usize>(
     }
 }
 
-/// The same for at most four rows.
+/// The same for at most four rows: both places of an interpolation are in one vector.
 #[inline(always)]
-fn add_narrow<const L: usize>(
+fn add_narrow<V: Lanes, const L: usize>(
     pixels: &mut [f32],
     x: i64,
     y: i64,
@@ -372,21 +437,30 @@ fn add_narrow<const L: usize>(
     lines: &[f32],
     line_floats: usize,
 ) {
-    let mut sums = [[0.0_f32; 4]; PIXELS];
-    for (ray, line) in rays.iter().zip(lines.chunks_exact(line_floats)) {
+    // Weights are `1 - fraction` for the rows at the place, `fraction` for those at the next; the rest is not used.
+    let (mut start, mut slope) = ([0.0; WIDTH], [0.0; WIDTH]);
+    for row in 0..2 * L {
+        (start[row], slope[row], slope[2 * L + row]) = (1.0, -1.0, 1.0);
+    }
+    let (start, slope) = (V::load(&start), V::load(&slope));
+    let mut sums = [V::splat(0.0); PIXELS];
+    for at in 0..rays.len() {
+        let (ray, line) = (rays[at], &lines[at * line_floats..][..line_floats]);
         let mut position = ray.origin + x * ray.along_x + y * ray.along_y;
-        for sum in &mut sums {
+        for pixel in 0..PIXELS {
             let (place, fraction) = split(position);
             position += ray.along_x;
-            let places = &line[place * 2 * L..][..4 * L];
-            for row in 0..2 * L {
-                sum[row] += places[row] + fraction * (places[2 * L + row] - places[row]);
+            if let Some((places, _)) = line[place * 2 * L..].split_first_chunk::<WIDTH>() {
+                let weights = slope.mul_add(V::splat(fraction), start);
+                sums[pixel] = V::load(places).mul_add(weights, sums[pixel]);
             }
         }
     }
     for (pixel, sum) in pixels.chunks_exact_mut(2 * L).zip(sums) {
-        for (value, sum) in pixel.iter_mut().zip(sum) {
-            *value += sum;
+        let mut both = [0.0; WIDTH];
+        sum.store(&mut both);
+        for row in 0..2 * L {
+            pixel[row] += both[row] + both[2 * L + row];
         }
     }
 }
@@ -411,7 +485,12 @@ impl Accumulate for FbpAccumulator {
     fn slice(&self, row: usize, out: &mut [f32]) -> Result<(), ReconError> {
         check_row(&self.spec, row)?;
         check_room(&self.spec, out)?;
-        for (group, volume) in self.groups.iter().zip(&self.volumes).filter(|(group, _)| group.rows.contains(&row)) {
+        for (group, volume) in self
+            .groups
+            .iter()
+            .zip(&self.volumes)
+            .filter(|(group, _)| group.rows.contains(&row))
+        {
             pick(volume, group.floats(), row - group.rows.start, out);
         }
         Ok(())
@@ -423,26 +502,38 @@ impl Accumulate for FbpAccumulator {
 
     fn slices(&mut self, group: usize, out: &mut [&mut [f32]]) -> Result<(), ReconError> {
         check_group(&self.spec, &self.groups, group, out)?;
-        let (volume, floats, size) = (&self.volumes[group], self.groups[group].floats(), self.spec.size());
+        let (volume, floats, size) = (
+            &self.volumes[group],
+            self.groups[group].floats(),
+            self.spec.size(),
+        );
         self.workers.install(|| {
             // By blocks of voxels, so that what is read stays in the cache for all rows.
             let mut parts: Vec<_> = out.iter_mut().map(|slice| slice.chunks_mut(size)).collect();
-            let lines: Vec<Vec<&mut [f32]>> =
-                (0..size).map(|_| parts.iter_mut().filter_map(Iterator::next).collect()).collect();
+            let lines: Vec<Vec<&mut [f32]>> = (0..size)
+                .map(|_| parts.iter_mut().filter_map(Iterator::next).collect())
+                .collect();
             let voxels: &[f32] = bytemuck::cast_slice(volume);
-            lines.into_par_iter().zip(voxels.par_chunks(size * floats)).for_each(|(lines, voxels)| {
-                for (within, line) in lines.into_iter().enumerate() {
-                    for (to, voxel) in line.iter_mut().zip(voxels.chunks_exact(floats)) {
-                        *to = voxel[within];
+            lines
+                .into_par_iter()
+                .zip(voxels.par_chunks(size * floats))
+                .for_each(|(lines, voxels)| {
+                    for (within, line) in lines.into_iter().enumerate() {
+                        for (to, voxel) in line.iter_mut().zip(voxels.chunks_exact(floats)) {
+                            *to = voxel[within];
+                        }
                     }
-                }
-            });
+                });
         });
         Ok(())
     }
 
     fn reset(&mut self) {
         let Self { workers, volumes, .. } = self;
-        workers.install(|| volumes.par_iter_mut().for_each(|volume| volume.fill(Cell::default())));
+        workers.install(|| {
+            volumes
+                .par_iter_mut()
+                .for_each(|volume| volume.fill(Cell::default()))
+        });
     }
 }

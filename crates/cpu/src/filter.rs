@@ -19,7 +19,9 @@ use crate::simd::{Cell, Complex, Kernel, Lanes, WIDTH, load_transposed, run};
 /// G. N. Ramachandran, A. V. Lakshminarayanan, PNAS 68 (1971) 2236; A. C. Kak, M. Slaney, "Principles of
 /// Computerized Tomographic Imaging" (1988), equation 61.
 pub(crate) fn response(filter: Filter, padded: usize) -> Vec<f64> {
-    let cosines: Vec<f64> = (0..padded).map(|at| (TAU * at as f64 / padded as f64).cos()).collect();
+    let cosines: Vec<f64> = (0..padded)
+        .map(|at| (TAU * at as f64 / padded as f64).cos())
+        .collect();
     let half = padded / 2;
     let ramp = |k: usize| {
         let mut sum = 0.25;
@@ -30,7 +32,21 @@ pub(crate) fn response(filter: Filter, padded: usize) -> Vec<f64> {
         }
         sum
     };
-    (0..=half).map(|k| window(filter, k as f64 / padded as f64).map_or(1.0, |window| window * ramp(k))).collect()
+    (0..=half)
+        .map(|k| window(filter, k as f64 / padded as f64).map_or(1.0, |window| window * ramp(k)))
+        .collect()
+}
+
+/// Parzen's window over the part 0..=1 of the highest frequency: flat at 0, so that grey levels stay.
+///
+/// # Source
+/// E. Parzen, Technometrics 3 (1961) 167, doi:10.1080/00401706.1961.10489939.
+fn parzen(part: f64) -> f64 {
+    if part <= 0.5 {
+        1.0 - 6.0 * part * part * (1.0 - part)
+    } else {
+        2.0 * (1.0 - part).powi(3)
+    }
 }
 
 /// Window on the ramp at a frequency in cycles per pixel; `None` stands for no filter at all.
@@ -43,15 +59,17 @@ fn window(filter: Filter, frequency: f64) -> Option<f64> {
         Filter::Cosine => turn.cos(),
         Filter::Hann => 0.5 + 0.5 * (2.0 * turn).cos(),
         Filter::Hamming => 0.54 + 0.46 * (2.0 * turn).cos(),
-        Filter::Parzen => (1.0 - 2.0 * frequency).powi(3),
+        Filter::Parzen => parzen(2.0 * frequency),
         Filter::None => return None,
     })
 }
 
 /// A thread's memory for transforms.
 pub(crate) struct RowScratch {
-    /// One sequence, before or after its transform.
+    /// A sequence before its transform, or after it.
     pub(crate) row: Vec<Cell>,
+    /// A sequence after its transform.
+    spectrum: Vec<Cell>,
     pub(crate) fft: FftScratch,
 }
 
@@ -59,12 +77,17 @@ impl RowScratch {
     /// Enough for any of several transforms.
     pub(crate) fn new(transforms: &[&LaneFft]) -> Self {
         let longest = transforms.iter().map(|fft| fft.len()).max().unwrap_or(0);
-        Self { row: vec![Cell::default(); longest], fft: FftScratch::new(transforms) }
+        let row = vec![Cell::default(); longest];
+        Self {
+            spectrum: row.clone(),
+            row,
+            fft: FftScratch::new(transforms),
+        }
     }
 
     /// Bytes of it for a longest transform of `len`, roughly.
     pub(crate) const fn bytes(len: usize) -> usize {
-        (TOGETHER + 2) * len * size_of::<Cell>()
+        (TOGETHER + 3) * len * size_of::<Cell>()
     }
 }
 
@@ -85,7 +108,10 @@ impl RowFilter {
     pub(crate) fn new(spec: &ReconSpec) -> Self {
         let fft = LaneFft::new(good_length(2 * spec.columns));
         let scale = 1.0 / fft.len() as f64;
-        let response = response(spec.filter, fft.len()).into_iter().map(|value| value * scale).collect();
+        let response = response(spec.filter, fft.len())
+            .into_iter()
+            .map(|value| value * scale)
+            .collect();
         let (axis_px, tilt_px) = match &spec.rotation_axis {
             RotationAxis::Same(axis_px) => (*axis_px, None),
             RotationAxis::PerRow(axes) => {
@@ -93,7 +119,14 @@ impl RowFilter {
                 (middle, Some(axes.iter().map(|axis| axis - middle).collect()))
             }
         };
-        Self { columns: spec.columns, padding: spec.padding, fft, response, axis_px, tilt_px }
+        Self {
+            columns: spec.columns,
+            padding: spec.padding,
+            fft,
+            response,
+            axis_px,
+            tilt_px,
+        }
     }
 
     /// Columns of a row.
@@ -144,11 +177,20 @@ impl RowFilter {
     ) {
         let projections = WIDTH / group.lanes;
         let spectrum_len = self.frequencies() * group.floats();
-        let jobs = spectra.par_chunks_mut(projections * spectrum_len).zip(batch.par_chunks(projections));
-        jobs.zip(multipliers.par_chunks(projections * self.response.len())).for_each(
-            |((spectra, projections), multipliers)| {
+        let jobs = spectra
+            .par_chunks_mut(projections * spectrum_len)
+            .zip(batch.par_chunks(projections));
+        jobs.zip(multipliers.par_chunks(projections * self.response.len()))
+            .for_each(|((spectra, projections), multipliers)| {
                 workers.with_scratch(|scratch| {
-                    let job = SpectrumJob { filter: self, group, projections, multipliers, scratch, spectra };
+                    let job = SpectrumJob {
+                        filter: self,
+                        group,
+                        projections,
+                        multipliers,
+                        scratch,
+                        spectra,
+                    };
                     with_lanes!(group.lanes, L => run(SpectrumKernel::<L>(job)));
                     if let Some(tilt_px) = &self.tilt_px {
                         for spectrum in spectra.chunks_exact_mut(spectrum_len) {
@@ -156,8 +198,7 @@ impl RowFilter {
                         }
                     }
                 });
-            },
-        );
+            });
     }
 
     /// Moves the rows of a group by their own distances, in Fourier space.
@@ -165,7 +206,13 @@ impl RowFilter {
     /// With `A + iB` the spectrum of two rows, `conj((A + iB)(-k)) = (A - iB)(k)`, which tells the two apart.
     fn move_rows(&self, spectrum: &mut [f32], group: &RowGroup, tilt_px: &[f64]) {
         let (lanes, middle) = (group.lanes, self.fft.len() / 2);
-        let tilt = |lane, part| group.row(lane, part).and_then(|row| tilt_px.get(row)).copied().unwrap_or(0.0);
+        let tilt = |lane, part| {
+            group
+                .row(lane, part)
+                .and_then(|row| tilt_px.get(row))
+                .copied()
+                .unwrap_or(0.0)
+        };
         for lane in 0..lanes {
             let step = TAU / self.fft.len() as f64;
             let steps = [0, 1].map(|part| Phasor::new(step * tilt(lane, part)));
@@ -200,7 +247,10 @@ impl Phasor {
     }
 
     fn turned(self, step: Self) -> Self {
-        Self { cos: self.cos * step.cos - self.sin * step.sin, sin: self.cos * step.sin + self.sin * step.cos }
+        Self {
+            cos: self.cos * step.cos - self.sin * step.sin,
+            sin: self.cos * step.sin + self.sin * step.cos,
+        }
     }
 
     fn times(self, [re, im]: [f64; 2]) -> [f64; 2] {
@@ -225,7 +275,14 @@ impl<const L: usize> Kernel for SpectrumKernel<'_, L> {
 
     #[inline(always)]
     fn run<V: Lanes>(self) {
-        let SpectrumJob { filter, group, projections, multipliers, scratch, spectra } = self.0;
+        let SpectrumJob {
+            filter,
+            group,
+            projections,
+            multipliers,
+            scratch,
+            spectra,
+        } = self.0;
         let (len, columns) = (filter.fft.len(), filter.columns);
         load_rows::<V, L>(group, projections, columns, &mut scratch.row);
         let pixels = &scratch.row[..columns];
@@ -233,10 +290,37 @@ impl<const L: usize> Kernel for SpectrumKernel<'_, L> {
             Padding::Zero => (Cell::default(), Cell::default()),
             Padding::Edge => (pixels[0], pixels[columns - 1]),
         };
-        let padded = PaddedRows { pixels, first, last, after_last: columns + (len - columns) / 2 };
-        let mut filtered =
-            FilteredSpectra::<L> { len, projections: projections.len(), multipliers, spectra };
-        filter.fft.run::<V>(1, &mut scratch.fft, &padded, &mut filtered);
+        let RowScratch { row, spectrum, fft } = scratch;
+        let padded = PaddedRows {
+            pixels: &row[..columns],
+            first,
+            last,
+            after_last: columns + (len - columns) / 2,
+        };
+        filter.fft.run::<V>(1, fft, &padded, &mut InOrder(spectrum));
+        let mut out = FilteredSpectra::<L> {
+            len,
+            projections: projections.len(),
+            multipliers,
+            spectra,
+        };
+        // From the lowest frequency to the highest, so that memory is written in order.
+        for k in (1..=len / 2).rev() {
+            out.put::<V>(k, -1.0, len / 2 - k, Complex::load(&spectrum[len - k]));
+        }
+        for k in 0..=len / 2 {
+            out.put::<V>(k, 1.0, len / 2 + k, Complex::load(&spectrum[k]));
+        }
+    }
+}
+
+/// Takes a transform in the order of its index.
+struct InOrder<'a>(&'a mut [Cell]);
+
+impl Sink for InOrder<'_> {
+    #[inline(always)]
+    fn store<V: Lanes>(&mut self, _: usize, index: usize, value: Complex<V>) {
+        value.store(&mut self.0[index]);
     }
 }
 
@@ -260,7 +344,7 @@ impl Source for PaddedRows<'_> {
     }
 }
 
-/// Spectra that are multiplied with the filter while they are written.
+/// Spectra that are multiplied with the filter as they are written.
 struct FilteredSpectra<'a, const L: usize> {
     len: usize,
     projections: usize,
@@ -275,7 +359,10 @@ impl<const L: usize> FilteredSpectra<'_, L> {
         let of_one = self.len / 2 + 1;
         let by: Complex<V> = if L == WIDTH {
             let [re, im] = self.multipliers[k];
-            Complex { re: V::splat(re), im: V::splat(sign * im) }
+            Complex {
+                re: V::splat(re),
+                im: V::splat(sign * im),
+            }
         } else {
             let mut cell = Cell::default();
             for lane in 0..WIDTH {
@@ -286,20 +373,12 @@ impl<const L: usize> FilteredSpectra<'_, L> {
             }
             Complex::load(&cell)
         };
-        put::<V, L>(self.spectra, (self.len + 1) * 2 * L, place, value.mul(by.re, by.im));
-    }
-}
-
-impl<const L: usize> Sink for FilteredSpectra<'_, L> {
-    #[inline(always)]
-    fn store<V: Lanes>(&mut self, _: usize, index: usize, value: Complex<V>) {
-        let half = self.len / 2;
-        if index <= half {
-            self.put(index, 1.0, half + index, value);
-        }
-        if index >= half {
-            self.put(self.len - index, -1.0, index - half, value);
-        }
+        put::<V, L>(
+            self.spectra,
+            (self.len + 1) * 2 * L,
+            place,
+            value.mul(by.re, by.im),
+        );
     }
 }
 
@@ -312,8 +391,8 @@ fn put<V: Lanes, const L: usize>(spectra: &mut [f32], spectrum_len: usize, index
         spectra[index * 2 * L..][..2 * L].copy_from_slice(bytemuck::cast_slice(&[cell]));
         return;
     }
-    for (slot, spectrum) in spectra.chunks_exact_mut(spectrum_len).enumerate() {
-        let to = &mut spectrum[index * 2 * L..][..2 * L];
+    for slot in 0..spectra.len() / spectrum_len {
+        let to = &mut spectra[slot * spectrum_len + index * 2 * L..][..2 * L];
         for lane in 0..L {
             to[lane] = cell.re[slot * L + lane];
             to[L + lane] = cell.im[slot * L + lane];
@@ -332,7 +411,10 @@ fn load_rows<V: Lanes, const L: usize>(
     let row_of = |lane: usize, part: usize| -> &[f32] {
         let pixels = projections.get(lane / L).map(|projection| projection.pixels);
         let row = group.row(lane % L, part);
-        pixels.zip(row).and_then(|(pixels, row)| pixels.get(row * columns..(row + 1) * columns)).unwrap_or(&[])
+        pixels
+            .zip(row)
+            .and_then(|(pixels, row)| pixels.get(row * columns..(row + 1) * columns))
+            .unwrap_or(&[])
     };
     for part in 0..2 {
         let rows: [&[f32]; WIDTH] = std::array::from_fn(|lane| row_of(lane, part));
@@ -359,7 +441,11 @@ fn octet(row: &[f32], start: usize) -> [f32; WIDTH] {
     } else if let Some(rest) = row.get(start..) {
         values[..rest.len()].copy_from_slice(rest);
     }
-    values.map(|value| if value.is_finite() { value } else { 0.0 })
+    for value in &mut values {
+        // A comparison with infinity is false for NaN too.
+        *value = if value.abs() < f32::INFINITY { *value } else { 0.0 };
+    }
+    values
 }
 
 #[cfg(test)]
@@ -371,7 +457,10 @@ mod tests {
         let len = 256;
         for (k, value) in response(Filter::Ramp, len).into_iter().enumerate() {
             // At frequency 0 it is the mean of the ramp around it.
-            assert!((value - k as f64 / len as f64).abs() < 0.21 / len as f64, "{k}: {value}");
+            assert!(
+                (value - k as f64 / len as f64).abs() < 0.21 / len as f64,
+                "{k}: {value}"
+            );
         }
     }
 
@@ -381,7 +470,10 @@ mod tests {
         for filter in Filter::ALL.iter().filter(|f| **f != Filter::None) {
             let windowed = response(*filter, 128);
             assert!((windowed[0] / ramp[0] - 1.0).abs() < 1e-12, "{filter}");
-            assert!(windowed.iter().zip(&ramp).all(|(w, r)| *w <= *r && *w >= 0.0), "{filter}");
+            assert!(
+                windowed.iter().zip(&ramp).all(|(w, r)| *w <= *r && *w >= 0.0),
+                "{filter}"
+            );
         }
         assert!(response(Filter::None, 128).iter().all(|v| *v == 1.0));
     }

@@ -23,7 +23,10 @@ pub(super) struct GridShape {
 
 impl GridShape {
     pub(super) const fn new(len: usize) -> Self {
-        Self { len, reach: len / 2 + MARGIN }
+        Self {
+            len,
+            reach: len / 2 + MARGIN,
+        }
     }
 
     /// Points along each axis.
@@ -47,8 +50,16 @@ impl GridShape {
 
     /// Where the frequencies with index `at` of a transform are stored: one place, or two near the highest frequency.
     pub(super) fn places(self, at: usize) -> (usize, Option<usize>) {
-        let first = if at <= self.len / 2 { self.reach + at } else { self.reach + at - self.len };
-        let second = if first > self.reach { first.checked_sub(self.len) } else { Some(first + self.len) };
+        let first = if at <= self.len / 2 {
+            self.reach + at
+        } else {
+            self.reach + at - self.len
+        };
+        let second = if first > self.reach {
+            first.checked_sub(self.len)
+        } else {
+            Some(first + self.len)
+        };
         (first, second.filter(|place| *place < self.points()))
     }
 }
@@ -77,7 +88,10 @@ impl Ray {
     pub(super) fn new(angle_rad: f64, spacing: f64) -> Self {
         let (sin, cos) = angle_rad.sin_cos();
         let fixed = |value: f64| (value * spacing * ONE as f64).round() as i64;
-        Self { u: fixed(cos), v: fixed(sin) }
+        Self {
+            u: fixed(cos),
+            v: fixed(sin),
+        }
     }
 
     /// The frequency indices from `-half` to `half` whose windows may touch the columns `first..first + PANEL`.
@@ -117,10 +131,21 @@ impl Grid {
     pub(super) fn add(&mut self, rays: &[Ray], spectra: &[f32], frequencies: usize, window: &Window) {
         let (shape, lanes) = (self.shape, self.group.lanes);
         let floats: &mut [f32] = bytemuck::cast_slice_mut(&mut self.cells);
-        floats.par_chunks_exact_mut(shape.panel_floats(lanes)).enumerate().for_each(|(panel, points)| {
-            let job = PanelJob { shape, panel, points, rays, spectra, frequencies, window };
-            with_lanes!(lanes, L => run(PanelKernel::<L>(job)));
-        });
+        floats
+            .par_chunks_exact_mut(shape.panel_floats(lanes))
+            .enumerate()
+            .for_each(|(panel, points)| {
+                let job = PanelJob {
+                    shape,
+                    panel,
+                    points,
+                    rays,
+                    spectra,
+                    frequencies,
+                    window,
+                };
+                with_lanes!(lanes, L => run(PanelKernel::<L>(job)));
+            });
     }
 }
 
@@ -142,7 +167,15 @@ impl<const L: usize> Kernel for PanelKernel<'_, L> {
 
     #[inline(always)]
     fn run<V: Lanes>(self) {
-        let PanelJob { shape, panel, points, rays, spectra, frequencies, window } = self.0;
+        let PanelJob {
+            shape,
+            panel,
+            points,
+            rays,
+            spectra,
+            frequencies,
+            window,
+        } = self.0;
         let reach = shape.reach as i64;
         let first_column = (panel * PANEL) as i64 - reach;
         let half = (frequencies / 2) as i64;
@@ -169,6 +202,8 @@ impl<const L: usize> Kernel for PanelKernel<'_, L> {
 }
 
 /// Adds a sample to 4 x 4 grid points inside of a panel.
+///
+/// Four points in a line are `L` vectors: two, one, half or a quarter of one for each.
 #[inline(always)]
 fn spread<V: Lanes, const L: usize>(
     rows: &mut [f32],
@@ -177,32 +212,31 @@ fn spread<V: Lanes, const L: usize>(
     along_u: [f32; TAPS],
     along_v: [f32; TAPS],
 ) {
-    let lines = rows.chunks_exact_mut(PANEL * 2 * L).zip(along_v);
+    let mut weighted = [V::splat(0.0); WIDTH];
     if L >= WIDTH / 2 {
-        // A point is one or two vectors.
-        let sample: [V; 2] = match sample.as_chunks::<WIDTH>().0 {
-            [re, im] => [V::load(re), V::load(im)],
-            [both] => [V::load(both), V::splat(0.0)],
-            _ => return,
-        };
-        let mut weighted = [sample; TAPS];
-        for tap in 0..TAPS {
-            let weight = V::splat(along_u[tap]);
-            weighted[tap] = [sample[0].mul(weight), sample[1].mul(weight)];
-        }
-        for (line, weight) in lines {
-            let weight = V::splat(weight);
-            let points = line[column * 2 * L..][..TAPS * 2 * L].as_chunks_mut::<WIDTH>().0;
-            for (at, point) in points.iter_mut().enumerate() {
-                let (tap, part) = (at * WIDTH / (2 * L), at * WIDTH % (2 * L) / WIDTH);
-                weighted[tap][part].mul_add(weight, V::load(point)).store(point);
-            }
+        let parts = sample.as_chunks::<WIDTH>().0;
+        for at in 0..L {
+            weighted[at] = V::load(&parts[at % parts.len()]).mul(V::splat(along_u[at * TAPS / L]));
         }
     } else {
-        for (line, weight) in lines {
-            for (point, along_u) in line[column * 2 * L..].chunks_exact_mut(2 * L).zip(along_u) {
-                add_narrow::<L>(point, sample, weight * along_u);
+        let mut flat = [0.0; TAPS * WIDTH];
+        for tap in 0..TAPS {
+            for part in 0..2 * L {
+                flat[tap * 2 * L + part] = along_u[tap] * sample[part];
             }
+        }
+        let vectors = flat.as_chunks::<WIDTH>().0;
+        for at in 0..L {
+            weighted[at] = V::load(&vectors[at]);
+        }
+    }
+    for row in 0..TAPS {
+        let weight = V::splat(along_v[row]);
+        let first = (row * PANEL + column) * 2 * L;
+        let points = rows[first..first + TAPS * 2 * L].as_chunks_mut::<WIDTH>().0;
+        for at in 0..L {
+            let point = &mut points[at];
+            weighted[at].mul_add(weight, V::load(point)).store(point);
         }
     }
 }
@@ -216,20 +250,18 @@ fn spread_cut<const L: usize>(
     along_u: [f32; TAPS],
     along_v: [f32; TAPS],
 ) {
-    for (line, weight) in rows.chunks_exact_mut(PANEL * 2 * L).zip(along_v) {
-        for (tap, along_u) in along_u.into_iter().enumerate() {
-            let column = column + tap as i64;
-            if (0..PANEL as i64).contains(&column) {
-                add_narrow::<L>(&mut line[column as usize * 2 * L..][..2 * L], sample, weight * along_u);
+    for tap in 0..TAPS {
+        let column = column + tap as i64;
+        if column < 0 || column >= PANEL as i64 {
+            continue;
+        }
+        for row in 0..TAPS {
+            let weight = along_v[row] * along_u[tap];
+            let point = &mut rows[(row * PANEL + column as usize) * 2 * L..][..2 * L];
+            for part in 0..2 * L {
+                point[part] += weight * sample[part];
             }
         }
-    }
-}
-
-#[inline(always)]
-fn add_narrow<const L: usize>(point: &mut [f32], sample: &[f32], weight: f32) {
-    for (value, sample) in point[..2 * L].iter_mut().zip(&sample[..2 * L]) {
-        *value += weight * sample;
     }
 }
 
@@ -273,11 +305,21 @@ mod tests {
             });
             let expected: f64 = (-(half as i64)..=half as i64)
                 .map(|k| {
-                    let sum = |step: i64| window.weights((k * step) as u32).iter().map(|w| f64::from(*w)).sum::<f64>();
+                    let sum = |step: i64| {
+                        window
+                            .weights((k * step) as u32)
+                            .iter()
+                            .map(|w| f64::from(*w))
+                            .sum::<f64>()
+                    };
                     sum(ray.u) * sum(ray.v)
                 })
                 .sum();
-            assert!((sums[0] / expected - 1.0).abs() < 1e-5, "{angle}: {} {expected}", sums[0]);
+            assert!(
+                (sums[0] / expected - 1.0).abs() < 1e-5,
+                "{angle}: {} {expected}",
+                sums[0]
+            );
             assert!((sums[1] / expected - 0.5).abs() < 1e-5);
         }
     }

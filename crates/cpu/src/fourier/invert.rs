@@ -47,7 +47,11 @@ impl Inverse {
             let x = pixel as f64 - (size / 2) as f64;
             window.correction(x, shape.len) as f32
         };
-        Self { size, fft: LaneFft::new(shape.len), correction: (0..size).map(correction).collect() }
+        Self {
+            size,
+            fft: LaneFft::new(shape.len),
+            correction: (0..size).map(correction).collect(),
+        }
     }
 
     /// Writes slices: one buffer for the real parts of each lane, then one for the imaginary parts of each; `None`
@@ -62,24 +66,46 @@ impl Inverse {
     ) {
         let panel_len = self.size * panel_cells(lanes.count);
         let middle = &mut middle[..middle_cells(self.size, grid.shape, lanes.count)];
-        middle.par_chunks_exact_mut(panel_len).enumerate().for_each(|(panel, lines)| {
-            workers.with_scratch(|scratch| {
-                run(AlongV { inverse: self, grid, lanes, panel, scratch, lines });
+        middle
+            .par_chunks_exact_mut(panel_len)
+            .enumerate()
+            .for_each(|(panel, lines)| {
+                workers.with_scratch(|scratch| {
+                    run(AlongV {
+                        inverse: self,
+                        grid,
+                        lanes,
+                        panel,
+                        scratch,
+                        lines,
+                    });
+                });
             });
-        });
         let middle = &*middle;
-        self.lines_of(out, lanes.together()).into_par_iter().enumerate().for_each(|(block, lines)| {
-            workers.with_scratch(|scratch| {
-                let first_row = block * lanes.together();
-                run(AlongU { inverse: self, shape: grid.shape, lanes, first_row, middle, scratch, lines });
+        self.lines_of(out, lanes.together())
+            .into_par_iter()
+            .enumerate()
+            .for_each(|(block, lines)| {
+                workers.with_scratch(|scratch| {
+                    let first_row = block * lanes.together();
+                    run(AlongU {
+                        inverse: self,
+                        shape: grid.shape,
+                        lanes,
+                        first_row,
+                        middle,
+                        scratch,
+                        lines,
+                    });
+                });
             });
-        });
     }
 
     /// The lines of all buffers, grouped by blocks of `rows` rows: `(block, buffer)`, each a few whole lines.
     fn lines_of<'a>(&self, out: Vec<Option<&'a mut [f32]>>, rows: usize) -> Vec<Vec<Option<&'a mut [f32]>>> {
         let blocks = self.size.div_ceil(rows);
-        let mut lines: Vec<Vec<Option<&mut [f32]>>> = (0..blocks).map(|_| Vec::with_capacity(out.len())).collect();
+        let mut lines: Vec<Vec<Option<&mut [f32]>>> =
+            (0..blocks).map(|_| Vec::with_capacity(out.len())).collect();
         for buffer in out {
             let mut parts = buffer.map(|buffer| buffer.chunks_mut(rows * self.size));
             for block in &mut lines {
@@ -106,7 +132,14 @@ impl Kernel for AlongV<'_> {
 
     #[inline(always)]
     fn run<V: Lanes>(self) {
-        let Self { inverse, grid, lanes, panel, scratch, lines } = self;
+        let Self {
+            inverse,
+            grid,
+            lanes,
+            panel,
+            scratch,
+            lines,
+        } = self;
         let floats = grid.group.floats();
         let cells = panel_cells(lanes.count);
         for first in (0..cells).step_by(TOGETHER) {
@@ -119,9 +152,15 @@ impl Kernel for AlongV<'_> {
                     (lane / lanes.count) * floats + lanes.first + lane % lanes.count
                 }),
             };
-            let mut sink =
-                Pixels { size: inverse.size, len: inverse.fft.len(), cells: &mut lines[first..], pitch: cells };
-            inverse.fft.run::<V>(TOGETHER.min(cells - first), &mut scratch.fft, &source, &mut sink);
+            let mut sink = Pixels {
+                size: inverse.size,
+                len: inverse.fft.len(),
+                cells: &mut lines[first..],
+                pitch: cells,
+            };
+            inverse
+                .fft
+                .run::<V>(TOGETHER.min(cells - first), &mut scratch.fft, &source, &mut sink);
         }
     }
 }
@@ -150,7 +189,10 @@ impl GridColumns<'_> {
             if let Some(next) = points.get(PANEL * self.floats..) {
                 V::prefetch(next);
             }
-            return Complex { re: V::load(im), im: V::load(re) };
+            return Complex {
+                re: V::load(im),
+                im: V::load(re),
+            };
         }
         let mut cell = Cell::default();
         for lane in 0..WIDTH {
@@ -184,7 +226,11 @@ impl Sink for Pixels<'_> {
     #[inline(always)]
     fn store<V: Lanes>(&mut self, sequence: usize, index: usize, value: Complex<V>) {
         let pixel = index + self.size / 2;
-        let pixel = if pixel >= self.len { pixel - self.len } else { pixel };
+        let pixel = if pixel >= self.len {
+            pixel - self.len
+        } else {
+            pixel
+        };
         if pixel < self.size {
             value.swap().store(&mut self.cells[pixel * self.pitch + sequence]);
         }
@@ -208,10 +254,29 @@ impl Kernel for AlongU<'_> {
 
     #[inline(always)]
     fn run<V: Lanes>(self) {
-        let Self { inverse, shape, lanes, first_row, middle, scratch, lines } = self;
-        let RowScratch { row, fft } = scratch;
-        let source = MiddleRows { shape, size: inverse.size, lanes, first_row, middle };
-        let mut sink = Pixels { size: inverse.size, len: inverse.fft.len(), cells: row, pitch: 1 };
+        let Self {
+            inverse,
+            shape,
+            lanes,
+            first_row,
+            middle,
+            scratch,
+            lines,
+        } = self;
+        let RowScratch { row, fft, .. } = scratch;
+        let source = MiddleRows {
+            shape,
+            size: inverse.size,
+            lanes,
+            first_row,
+            middle,
+        };
+        let mut sink = Pixels {
+            size: inverse.size,
+            len: inverse.fft.len(),
+            cells: row,
+            pitch: 1,
+        };
         inverse.fft.run::<V>(1, fft, &source, &mut sink);
         write_lines::<V>(inverse, lanes.count, first_row, &row[..inverse.size], lines);
     }
@@ -229,7 +294,11 @@ struct MiddleRows<'a> {
 impl MiddleRows<'_> {
     #[inline(always)]
     fn column<V: Lanes>(&self, column: usize) -> Complex<V> {
-        let (count, together, cells) = (self.lanes.count, self.lanes.together(), panel_cells(self.lanes.count));
+        let (count, together, cells) = (
+            self.lanes.count,
+            self.lanes.together(),
+            panel_cells(self.lanes.count),
+        );
         let (panel, within) = (column / PANEL, column % PANEL);
         let first = (panel * self.size + self.first_row) * cells + within / together;
         if together == 1 {
@@ -273,20 +342,29 @@ fn write_lines<V: Lanes>(
     let size = inverse.size;
     for (start, cells) in values.chunks(WIDTH).enumerate() {
         let start = start * WIDTH;
-        let cell = |x: usize| cells.get(x).copied().unwrap_or_default();
-        let correction: [f32; WIDTH] = std::array::from_fn(|x| inverse.correction.get(start + x).copied().unwrap_or(0.0));
+        let mut correction = [0.0; WIDTH];
+        correction[..cells.len()].copy_from_slice(&inverse.correction[start..start + cells.len()]);
         let correction = V::load(&correction);
         for part in 0..2 {
-            let octets: [[f32; WIDTH]; WIDTH] =
-                std::array::from_fn(|x| if part == 0 { cell(x).re } else { cell(x).im });
+            let mut octets = [[0.0; WIDTH]; WIDTH];
+            for (octet, cell) in octets.iter_mut().zip(cells) {
+                *octet = if part == 0 { cell.re } else { cell.im };
+            }
             let columns = load_transposed::<V>(&octets);
             for lane in 0..WIDTH {
                 let values = columns[lane];
                 let row = lane / count;
-                let Some(Some(line)) = lines.get_mut(part * count + lane % count) else { continue };
-                let Some(to) = line.get_mut(row * size + start..row * size + start + cells.len()) else { continue };
+                let Some(Some(line)) = lines.get_mut(part * count + lane % count) else {
+                    continue;
+                };
+                let Some(to) = line.get_mut(row * size + start..row * size + start + cells.len()) else {
+                    continue;
+                };
                 let mut octet = [0.0; WIDTH];
-                values.mul(correction).mul(V::splat(inverse.correction[first_row + row])).store(&mut octet);
+                values
+                    .mul(correction)
+                    .mul(V::splat(inverse.correction[first_row + row]))
+                    .store(&mut octet);
                 to.copy_from_slice(&octet[..to.len()]);
             }
         }

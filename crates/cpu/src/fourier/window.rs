@@ -42,7 +42,10 @@ impl Window {
                 change: std::array::from_fn(|tap| (next[tap] - here[tap]) as f32),
             }
         };
-        Self { beta, table: (0..steps).map(entry).collect() }
+        Self {
+            beta,
+            table: (0..steps).map(entry).collect(),
+        }
     }
 
     /// Weights of the grid points -1, 0, 1, 2 for a sample at `fraction` / 2^32 past grid point 0.
@@ -53,7 +56,11 @@ impl Window {
             return [0.0; TAPS];
         };
         let rest = (fraction & ((1 << REST_BITS) - 1)) as i32 as f32 / (1_u32 << REST_BITS) as f32;
-        std::array::from_fn(|tap| entry.weights[tap] + rest * entry.change[tap])
+        let mut weights = entry.weights;
+        for tap in 0..TAPS {
+            weights[tap] += rest * entry.change[tap];
+        }
+        weights
     }
 
     /// What a pixel at `x` from the middle of the slice is multiplied with, for a grid `len` points long.
@@ -73,7 +80,11 @@ impl Window {
 /// The window at `distance` grid points from its middle, where it is 1.
 fn value(beta: f64, distance: f64) -> f64 {
     let square = 1.0 - (2.0 * distance / TAPS as f64).powi(2);
-    if square <= 0.0 { if square == 0.0 { 1.0 / bessel_i0(beta) } else { 0.0 } } else { bessel_i0(beta * square.sqrt()) / bessel_i0(beta) }
+    if square < 0.0 {
+        0.0
+    } else {
+        bessel_i0(beta * square.sqrt()) / bessel_i0(beta)
+    }
 }
 
 /// The modified Bessel function of the first kind and order 0, by its power series.
@@ -106,7 +117,10 @@ mod tests {
             let place = f64::from(fraction) / 2.0_f64.powi(32);
             for (tap, weight) in window.weights(fraction).into_iter().enumerate() {
                 let exact = value(window.beta, tap as f64 - 1.0 - place);
-                assert!((f64::from(weight) - exact).abs() < 1e-5, "{fraction} {tap}: {weight} {exact}");
+                assert!(
+                    (f64::from(weight) - exact).abs() < 1e-5,
+                    "{fraction} {tap}: {weight} {exact}"
+                );
             }
         }
     }
