@@ -71,8 +71,8 @@ pub(crate) fn foreground(command: &mut Command) -> ExitCode {
     }
 }
 
-/// Runs a program to its end, shows what it writes and keeps the last lines of it.
-pub(crate) fn watch(mut command: Command) -> io::Result<Finished> {
+/// Runs a program to its end, shows what it writes, but for lines that are `idle`, and keeps the last lines of it.
+pub(crate) fn watch(mut command: Command, idle: fn(&str) -> bool) -> io::Result<Finished> {
     // One pipe for both, so that errors stay between the lines that they belong to.
     let (reader, writer) = io::pipe()?;
     command
@@ -91,6 +91,9 @@ pub(crate) fn watch(mut command: Command) -> io::Result<Finished> {
     let mut out = io::stdout().lock();
     for line in BufReader::new(reader).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
+        if idle(line.trim()) {
+            continue;
+        }
         writeln!(out, "{line}")?;
         if let Some(reason) = line.trim_start().strip_prefix("skipped: ") {
             finished.skips.push(reason.to_owned());

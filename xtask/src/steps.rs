@@ -28,8 +28,13 @@ pub(crate) enum Outcome {
 impl Outcome {
     /// The outcome of a program: passed if it exits with 0.
     pub(crate) fn of(command: Command) -> Self {
+        Self::without_lines(command, |_line| false)
+    }
+
+    /// The same, without the lines that are `idle`.
+    pub(crate) fn without_lines(command: Command, idle: fn(&str) -> bool) -> Self {
         let name = command.get_program().display().to_string();
-        match command::watch(command) {
+        match command::watch(command, idle) {
             Ok(Finished {
                 success: true, skips, ..
             }) => Self::Passed { skips },
