@@ -39,7 +39,9 @@ pub fn has_bslz4_header(src: &[u8], bytes: usize) -> bool {
 /// [`CodecError`] if the parameters are not understood or `src` does not decode to `dst.len()` bytes.
 pub fn decode_hdf5_bitshuffle(cd_values: &[u32], src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
     let &[_, _, element_bytes, ..] = cd_values else {
-        return Err(CodecError::FilterParameters { found: cd_values.len() });
+        return Err(CodecError::FilterParameters {
+            found: cd_values.len(),
+        });
     };
     let block_elements = cd_values.get(3).copied().unwrap_or(0) as usize;
     match cd_values.get(4).copied().unwrap_or(0) {
@@ -50,15 +52,14 @@ pub fn decode_hdf5_bitshuffle(cd_values: &[u32], src: &[u8], dst: &mut [u8]) -> 
 }
 
 /// Decodes bitshuffle/LZ4 behind its header: size (u64) and block size in bytes (u32), big-endian.
-pub(crate) fn decode_with_header(
-    src: &[u8],
-    dst: &mut [u8],
-    element_bytes: usize,
-) -> Result<(), CodecError> {
+pub(crate) fn decode_with_header(src: &[u8], dst: &mut [u8], element_bytes: usize) -> Result<(), CodecError> {
     let (total, src) = split_u64(src)?;
     let (block_bytes, src) = split_u32(src)?;
     if total != dst.len() as u64 {
-        return Err(CodecError::WrongSize { expected: dst.len() as u64, found: total });
+        return Err(CodecError::WrongSize {
+            expected: dst.len() as u64,
+            found: total,
+        });
     }
     decode_blocks(src, dst, element_bytes, block_bytes as usize)
 }
@@ -92,11 +93,18 @@ fn decode_uncompressed(
     element_bytes: usize,
     block_elements: usize,
 ) -> Result<(), CodecError> {
-    let layout = Layout::new(dst.len(), element_bytes, block_elements.saturating_mul(element_bytes))?;
+    let layout = Layout::new(
+        dst.len(),
+        element_bytes,
+        block_elements.saturating_mul(element_bytes),
+    )?;
     let (src, _) = split(src, dst.len())?;
     let (bits, stored) = src.split_at(layout.blocked_bytes);
     let (blocks, rest) = dst.split_at_mut(layout.blocked_bytes);
-    for (block, out) in bits.chunks(layout.block_bytes).zip(blocks.chunks_mut(layout.block_bytes)) {
+    for (block, out) in bits
+        .chunks(layout.block_bytes)
+        .zip(blocks.chunks_mut(layout.block_bytes))
+    {
         untranspose(block, out, element_bytes);
     }
     rest.copy_from_slice(stored);
@@ -115,7 +123,10 @@ impl Layout {
     fn new(bytes: usize, element_bytes: usize, block_bytes: usize) -> Result<Self, CodecError> {
         if element_bytes == 0 || !bytes.is_multiple_of(element_bytes) {
             let element_bytes = element_bytes as u64;
-            return Err(CodecError::ElementSize { bytes: bytes as u64, element_bytes });
+            return Err(CodecError::ElementSize {
+                bytes: bytes as u64,
+                element_bytes,
+            });
         }
         let group_bytes = GROUP.saturating_mul(element_bytes);
         let block_bytes = if block_bytes == 0 {
@@ -130,6 +141,9 @@ impl Layout {
                 element_bytes: element_bytes as u64,
             });
         }
-        Ok(Self { block_bytes, blocked_bytes: bytes / group_bytes * group_bytes })
+        Ok(Self {
+            block_bytes,
+            blocked_bytes: bytes / group_bytes * group_bytes,
+        })
     }
 }

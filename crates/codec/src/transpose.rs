@@ -7,7 +7,10 @@
 //! exchanges turn (row, bit) into (element, bit), on whole registers; then the bytes of all planes are
 //! brought into element order by interleaving.
 
-#![allow(unsafe_code, reason = "instructions that a processor may lack, unaligned loads and stores")]
+#![allow(
+    unsafe_code,
+    reason = "instructions that a processor may lack, unaligned loads and stores"
+)]
 
 /// Turns rows of bits into elements of `element_bytes` bytes.
 ///
@@ -41,7 +44,11 @@ fn untranspose_group(bits: &[u8], out: &mut [u8], element_bytes: usize, row_byte
 /// # Source
 /// H. S. Warren, "Hacker's Delight", section 7-3.
 fn transpose_8x8(mut x: u64) -> u64 {
-    for (shift, mask) in [(7, 0x00AA_00AA_00AA_00AA), (14, 0x0000_CCCC_0000_CCCC), (28, 0xF0F0_F0F0)] {
+    for (shift, mask) in [
+        (7, 0x00AA_00AA_00AA_00AA),
+        (14, 0x0000_CCCC_0000_CCCC),
+        (28, 0xF0F0_F0F0),
+    ] {
         let swapped = (x ^ (x >> shift)) & mask;
         x ^= swapped ^ (swapped << shift);
     }
@@ -83,7 +90,12 @@ macro_rules! kernel {
 
             /// The fast path; gives how many bytes of each row were done.
             #[target_feature(enable = $feature)]
-            pub(super) fn untranspose(bits: &[u8], out: &mut [u8], element_bytes: usize, row_bytes: usize) -> usize {
+            pub(super) fn untranspose(
+                bits: &[u8],
+                out: &mut [u8],
+                element_bytes: usize,
+                row_bytes: usize,
+            ) -> usize {
                 match element_bytes {
                     1 => chunks::<1, 8>(bits, out, row_bytes),
                     2 => chunks::<2, 16>(bits, out, row_bytes),
@@ -95,7 +107,11 @@ macro_rules! kernel {
 
             /// `S` is the size of an element, `N` the number of rows that are interleaved at once.
             #[target_feature(enable = $feature)]
-            fn chunks<const S: usize, const N: usize>(bits: &[u8], out: &mut [u8], row_bytes: usize) -> usize {
+            fn chunks<const S: usize, const N: usize>(
+                bits: &[u8],
+                out: &mut [u8],
+                row_bytes: usize,
+            ) -> usize {
                 let groups = row_bytes / $bytes * $bytes;
                 for group in (0..groups).step_by($bytes) {
                     let mut planes = [[$set(0); 8]; S];
@@ -146,9 +162,16 @@ macro_rules! kernel {
             /// Swaps the bits of `upper` above `mask` with the bits of `lower` below it, within each byte.
             #[inline]
             #[target_feature(enable = $feature)]
-            fn swap<const DISTANCE: i32>(upper: $register, lower: $register, mask: $register) -> ($register, $register) {
+            fn swap<const DISTANCE: i32>(
+                upper: $register,
+                lower: $register,
+                mask: $register,
+            ) -> ($register, $register) {
                 let swapped = $and($xor($right::<DISTANCE>(upper), lower), mask);
-                ($xor(upper, $left::<DISTANCE>(swapped)), $xor(lower, swapped))
+                (
+                    $xor(upper, $left::<DISTANCE>(swapped)),
+                    $xor(lower, swapped),
+                )
             }
 
             /// Brings bytes from (plane, element of a group, group) into the order (group, element, plane).
@@ -174,7 +197,10 @@ macro_rules! kernel {
                     }
                     for (at, row) in rows.into_iter().enumerate() {
                         for (lane, bytes) in $lanes(row).into_iter().enumerate() {
-                            store(bytes, &mut out[lane * 16 * 8 * S + at * groups_apart + 16 * part..]);
+                            store(
+                                bytes,
+                                &mut out[lane * 16 * 8 * S + at * groups_apart + 16 * part..],
+                            );
                         }
                     }
                 }
@@ -185,15 +211,36 @@ macro_rules! kernel {
 
 #[cfg(target_arch = "x86_64")]
 kernel!(
-    avx2, "avx2", 32, __m256i, _mm256_loadu_si256, _mm256_set1_epi8, _mm256_xor_si256, _mm256_and_si256,
-    _mm256_srli_epi64, _mm256_slli_epi64, _mm256_unpacklo_epi8, _mm256_unpackhi_epi8,
+    avx2,
+    "avx2",
+    32,
+    __m256i,
+    _mm256_loadu_si256,
+    _mm256_set1_epi8,
+    _mm256_xor_si256,
+    _mm256_and_si256,
+    _mm256_srli_epi64,
+    _mm256_slli_epi64,
+    _mm256_unpacklo_epi8,
+    _mm256_unpackhi_epi8,
     |row| [_mm256_castsi256_si128(row), _mm256_extracti128_si256::<1>(row)]
 );
 
 #[cfg(target_arch = "x86_64")]
 kernel!(
-    sse2, "sse2", 16, __m128i, _mm_loadu_si128, _mm_set1_epi8, _mm_xor_si128, _mm_and_si128, _mm_srli_epi64,
-    _mm_slli_epi64, _mm_unpacklo_epi8, _mm_unpackhi_epi8, |row| [row]
+    sse2,
+    "sse2",
+    16,
+    __m128i,
+    _mm_loadu_si128,
+    _mm_set1_epi8,
+    _mm_xor_si128,
+    _mm_and_si128,
+    _mm_srli_epi64,
+    _mm_slli_epi64,
+    _mm_unpacklo_epi8,
+    _mm_unpackhi_epi8,
+    |row| [row]
 );
 
 #[cfg(test)]

@@ -1,23 +1,10 @@
 //! Every blob of the reference encoders, every framing, byte for byte; damaged blobs; round trips.
 
-use std::path::{Path, PathBuf};
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail")]
 
 use beamstream_codec::{CodecError, Compression, decode, decode_hdf5_bitshuffle, has_bslz4_header};
+use beamstream_testkit::data;
 use proptest::prelude::*;
-
-/// The folder of test data, or `None` with a visible note.
-fn data(folder: &str) -> Option<PathBuf> {
-    let root = std::env::var_os("BEAMSTREAM_TEST_DATA").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data"),
-        PathBuf::from,
-    );
-    let path = root.join(folder);
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("skipped: no test data at {}", path.display());
-    None
-}
 
 fn decoded(
     compression: Compression,
@@ -56,7 +43,10 @@ fn reference_blobs_decode_byte_for_byte() {
 
         let blob = read("bslz4");
         assert!(has_bslz4_header(&blob, raw.len()) && !has_bslz4_header(&blob[12..], raw.len()));
-        assert_eq!(decoded(Compression::Bslz4Headerless, &blob[12..], raw.len(), element), Ok(raw.clone()));
+        assert_eq!(
+            decoded(Compression::Bslz4Headerless, &blob[12..], raw.len(), element),
+            Ok(raw.clone())
+        );
         let mut out = vec![0; raw.len()];
         decode_hdf5_bitshuffle(&[0, 4, element as u32, 0, 2], &read("h5chunk.bslz4"), &mut out).unwrap();
         assert_eq!(out, raw);
@@ -68,7 +58,10 @@ fn reference_blobs_decode_byte_for_byte() {
                     "lz4raw" => Compression::Lz4Block,
                     _ => Compression::Lz4Hdf5,
                 };
-                assert!(decoded(compression, &read(form), other, element).is_err(), "{name}.{form}");
+                assert!(
+                    decoded(compression, &read(form), other, element).is_err(),
+                    "{name}.{form}"
+                );
             }
         }
     }
@@ -76,7 +69,9 @@ fn reference_blobs_decode_byte_for_byte() {
 
 #[test]
 fn damaged_blobs_are_refused() {
-    let Some(folder) = data("compression/negative") else { return };
+    let Some(folder) = data("compression/negative") else {
+        return;
+    };
     let raw = std::fs::read(folder.join("../i13_crop_135x160_u2.raw")).unwrap();
     let rules: serde_json::Value =
         serde_json::from_slice(&std::fs::read(folder.join("README.json")).unwrap()).unwrap();
@@ -84,7 +79,9 @@ fn damaged_blobs_are_refused() {
         let blob = std::fs::read(folder.join(format!("{name}.bslz4"))).unwrap();
         let got = decoded(Compression::Bslz4, &blob, raw.len(), 2);
         match name.as_str() {
-            "block_size_zero_means_default" | "trailing_garbage" => assert_eq!(got, Ok(raw.clone()), "{name}"),
+            "block_size_zero_means_default" | "trailing_garbage" => {
+                assert_eq!(got, Ok(raw.clone()), "{name}")
+            }
             // LZ4 has no checksum: whether a flipped byte is seen depends on where it lies.
             "flipped_byte_in_lz4" => assert_ne!(got, Ok(raw.clone())),
             _ => assert!(got.is_err(), "{name}"),

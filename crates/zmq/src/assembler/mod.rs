@@ -105,7 +105,11 @@ impl Assembler {
 
     /// Whether as many projection series as were asked for have ended.
     pub fn is_finished(&self) -> bool {
-        self.open.is_none() && self.rules.max_series.is_some_and(|max| self.projection_series >= max)
+        self.open.is_none()
+            && self
+                .rules
+                .max_series
+                .is_some_and(|max| self.projection_series >= max)
     }
 
     /// Takes what a message says; `peer` tells the connections apart.
@@ -128,7 +132,9 @@ impl Assembler {
         if self.deadline().is_some_and(|deadline| deadline <= now) {
             if self.open.as_ref().is_some_and(|open| open.ended.is_none()) {
                 let secs = self.rules.series_timeout.as_secs_f64();
-                self.warn(format!("a series was closed after {secs} s of silence (series_timeout_secs)"));
+                self.warn(format!(
+                    "a series was closed after {secs} s of silence (series_timeout_secs)"
+                ));
             }
             self.close(false);
         }
@@ -138,14 +144,18 @@ impl Assembler {
     pub fn deadline(&self) -> Option<Instant> {
         let open = self.open.as_ref()?;
         let silence = open.heard.checked_add(self.rules.series_timeout);
-        let grace = open.ended.and_then(|ended| ended.checked_add(self.rules.end_grace));
+        let grace = open
+            .ended
+            .and_then(|ended| ended.checked_add(self.rules.end_grace));
         [silence, grace].into_iter().flatten().min()
     }
 
     /// Says how the decoding of a frame went.
     pub fn filled(&mut self, ticket: &Ticket, outcome: Result<(), String>) {
         let Some(open) = &mut self.open else { return };
-        let Some(entry) = self.entries.get_mut(&open.id.ordinal) else { return };
+        let Some(entry) = self.entries.get_mut(&open.id.ordinal) else {
+            return;
+        };
         match outcome {
             Ok(()) => {
                 entry.ledger.receive(ticket.meta.frame);
@@ -174,7 +184,11 @@ impl Assembler {
             last_frame: entry.last_frame,
             aborted: entry.aborted,
         };
-        changed.iter().filter_map(|ordinal| self.entries.get(ordinal)).map(account).collect()
+        changed
+            .iter()
+            .filter_map(|ordinal| self.entries.get(ordinal))
+            .map(account)
+            .collect()
     }
 
     fn start(&mut self, start: Start, peer: u64, now: Instant) {
@@ -189,7 +203,11 @@ impl Assembler {
                 tracing::debug!(series = open.number, "the header came again from another peer");
                 return;
             }
-            if self.entries.get(&ordinal).is_some_and(|entry| entry.ledger.is_untouched()) {
+            if self
+                .entries
+                .get(&ordinal)
+                .is_some_and(|entry| entry.ledger.is_untouched())
+            {
                 // Armed again before the first frame: the new header takes the place of the old one.
                 self.entries.remove(&ordinal);
                 self.open = None;
@@ -203,7 +221,10 @@ impl Assembler {
     fn open_series(&mut self, number: Option<u64>, start: Option<Start>, peer: u64, now: Instant) {
         let ordinal = self.next_ordinal;
         self.next_ordinal += 1;
-        let id = SeriesId { number: number.unwrap_or(self.opened), ordinal };
+        let id = SeriesId {
+            number: number.unwrap_or(self.opened),
+            ordinal,
+        };
         let turn = self.opened;
         self.opened += 1;
         let open = OpenSeries::new(id, number, start, &self.rules, turn, peer, now);
@@ -218,7 +239,16 @@ impl Assembler {
         if let Some(number) = number {
             self.by_number.insert(number, ordinal);
         }
-        self.entries.insert(ordinal, Entry { id, ledger, first_frame: None, last_frame: None, aborted: false });
+        self.entries.insert(
+            ordinal,
+            Entry {
+                id,
+                ledger,
+                first_frame: None,
+                last_frame: None,
+                aborted: false,
+            },
+        );
         self.changed.insert(ordinal);
         self.open = Some(open);
         self.forget();
@@ -229,7 +259,8 @@ impl Assembler {
         if self.entries.len() > MAX_SERIES
             && let Some((ordinal, entry)) = self.entries.pop_first()
         {
-            self.by_number.retain(|number, latest| *number != entry.id.number || *latest != ordinal);
+            self.by_number
+                .retain(|number, latest| *number != entry.id.number || *latest != ordinal);
             self.strays.retain(|_, stray| *stray != ordinal);
         }
     }
@@ -238,12 +269,19 @@ impl Assembler {
         if image.series.is_none() && self.open.is_none() {
             self.open_series(None, None, peer, now);
         }
-        let Some(mut open) = self.open.take_if(|open| image.series.is_none() || open.number == image.series) else {
+        let Some(mut open) = self
+            .open
+            .take_if(|open| image.series.is_none() || open.number == image.series)
+        else {
             self.stray(image.series, image.number, None, now);
             return;
         };
         let (mut id, mut role) = open.identify(&image, &self.rules);
-        if self.entries.get(&open.id.ordinal).is_some_and(|entry| open.is_followed_by(&image, id, &entry.ledger)) {
+        if self
+            .entries
+            .get(&open.id.ordinal)
+            .is_some_and(|entry| open.is_followed_by(&image, id, &entry.ledger))
+        {
             self.open = Some(open);
             self.close(false);
             self.open_series(None, None, peer, now);
@@ -260,13 +298,16 @@ impl Assembler {
     fn admit(&mut self, open: &mut OpenSeries, image: Box<Image>, id: FrameId, role: Role, now: Instant) {
         open.heard = now;
         open.count_arrival(&image);
-        let Some(entry) = self.entries.get_mut(&open.id.ordinal) else { return };
+        let Some(entry) = self.entries.get_mut(&open.id.ordinal) else {
+            return;
+        };
         entry.seen(now);
         self.changed.insert(open.id.ordinal);
         let format = image.format();
         if let Err(reason) = open.expect(format) {
             entry.ledger.reject(Some(id), &reason);
-            self.actions.push_back(Action::Warn(format!("a frame was rejected: {reason}")));
+            self.actions
+                .push_back(Action::Warn(format!("a frame was rejected: {reason}")));
         } else if entry.ledger.judge(id) == Verdict::Accepted {
             if !open.begun {
                 let header = open.begin(format, &self.rules);
@@ -274,7 +315,8 @@ impl Assembler {
             }
             let received_ns = u64::try_from((now - self.started).as_nanos()).unwrap_or(u64::MAX);
             let meta = open.describe(&image, id, role, &self.rules, received_ns);
-            self.actions.push_back(Action::Frame(Ticket { meta, format, image }));
+            self.actions
+                .push_back(Action::Frame(Ticket { meta, format, image }));
         } else if entry.ledger.receive(id) == Verdict::OutOfRange {
             let text = format!("frame {id} lies outside the announced range and was rejected");
             self.actions.push_back(Action::Warn(text));
@@ -324,18 +366,30 @@ impl Assembler {
         let id = number.map(FrameId::new);
         let known = self.by_number.get(&series).copied();
         let ordinal = known.unwrap_or_else(|| self.stray_account(series));
-        let Some(entry) = self.entries.get_mut(&ordinal) else { return };
+        let Some(entry) = self.entries.get_mut(&ordinal) else {
+            return;
+        };
         entry.seen(now);
         match (known, damage, id) {
             (Some(_), None, Some(id)) => {
                 entry.ledger.receive(id);
             }
-            (Some(_), damage, id) => entry.ledger.reject(id, damage.unwrap_or("a frame without a number")),
-            (None, damage, _) => entry.ledger.refuse(damage.unwrap_or("no header of its series came before it")),
+            (Some(_), damage, id) => entry
+                .ledger
+                .reject(id, damage.unwrap_or("a frame without a number")),
+            (None, damage, _) => entry
+                .ledger
+                .refuse(damage.unwrap_or("no header of its series came before it")),
         }
         self.changed.insert(ordinal);
-        let what = if known.is_some() { "came after its end" } else { "came without a header" };
-        self.warn(format!("frames of series {series} {what}: they are counted and left out"));
+        let what = if known.is_some() {
+            "came after its end"
+        } else {
+            "came without a header"
+        };
+        self.warn(format!(
+            "frames of series {series} {what}: they are counted and left out"
+        ));
     }
 
     fn stray_account(&mut self, series: u64) -> u64 {
@@ -349,18 +403,36 @@ impl Assembler {
         }
         let ordinal = self.next_ordinal;
         self.next_ordinal += 1;
-        let id = SeriesId { number: series, ordinal };
+        let id = SeriesId {
+            number: series,
+            ordinal,
+        };
         let ledger = Ledger::new(None);
-        self.entries.insert(ordinal, Entry { id, ledger, first_frame: None, last_frame: None, aborted: false });
+        self.entries.insert(
+            ordinal,
+            Entry {
+                id,
+                ledger,
+                first_frame: None,
+                last_frame: None,
+                aborted: false,
+            },
+        );
         self.strays.insert(series, ordinal);
         ordinal
     }
 
     fn close_if_complete(&mut self) {
         let Some(open) = &self.open else { return };
-        let Some(entry) = self.entries.get(&open.id.ordinal) else { return };
-        let waiting = self.actions.iter().any(|action| matches!(action, Action::Frame(_)));
-        let complete = entry.ledger.all_accepted() || (open.ended.is_some() && !open.may_be_overtaken(&entry.ledger));
+        let Some(entry) = self.entries.get(&open.id.ordinal) else {
+            return;
+        };
+        let waiting = self
+            .actions
+            .iter()
+            .any(|action| matches!(action, Action::Frame(_)));
+        let complete =
+            entry.ledger.all_accepted() || (open.ended.is_some() && !open.may_be_overtaken(&entry.ledger));
         if complete && !waiting {
             self.close(false);
         }
@@ -371,12 +443,17 @@ impl Assembler {
         if open.is_of_projections() {
             self.projection_series += 1;
         }
-        let Some(entry) = self.entries.get_mut(&open.id.ordinal) else { return };
+        let Some(entry) = self.entries.get_mut(&open.id.ordinal) else {
+            return;
+        };
         entry.ledger.close();
         entry.aborted = aborted;
         self.changed.insert(open.id.ordinal);
         if open.begun {
-            let summary = SeriesSummary { counts: entry.ledger.counts(), aborted };
+            let summary = SeriesSummary {
+                counts: entry.ledger.counts(),
+                aborted,
+            };
             self.actions.push_back(Action::End(Box::new(summary)));
         }
     }

@@ -19,7 +19,7 @@ const MAX_LIST: u64 = 256;
 /// Where the values of a map with text keys lie in a message.
 pub(crate) struct Entries<'a> {
     message: &'a [u8],
-    entries: Vec<(&'a str, Range<usize>)>,
+    found: Vec<(&'a str, Range<usize>)>,
     /// Why the rest of the map could not be read.
     pub(crate) broken: Option<DecodeError>,
 }
@@ -32,9 +32,15 @@ impl<'a> Entries<'a> {
     pub(crate) fn read(message: &'a [u8], at: Range<usize>) -> Result<Self, DecodeError> {
         let mut decoder = Decoder::new(&message[..at.end]);
         decoder.set_position(at.start);
-        let mut left = decoder.map().map_err(|error| DecodeError::NotCbor { found: quote(&error.to_string()) })?;
-        let mut found = Self { message, entries: Vec::new(), broken: None };
-        while found.entries.len() < MAX_ENTRIES {
+        let mut left = decoder.map().map_err(|error| DecodeError::NotCbor {
+            found: quote(&error.to_string()),
+        })?;
+        let mut map = Self {
+            message,
+            found: Vec::new(),
+            broken: None,
+        };
+        while map.found.len() < MAX_ENTRIES {
             match left.as_mut() {
                 Some(0) => break,
                 Some(left) => *left -= 1,
@@ -42,24 +48,27 @@ impl<'a> Entries<'a> {
                 None => {}
             }
             match entry(&mut decoder) {
-                Ok((key, value)) => found.entries.push((key, value)),
+                Ok((key, value)) => map.found.push((key, value)),
                 Err(error) => {
-                    found.broken = Some(broken(&error));
+                    map.broken = Some(broken(&error));
                     break;
                 }
             }
         }
-        Ok(found)
+        Ok(map)
     }
 
     /// Keys and the ranges of their values, in the order of the message.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&'a str, Range<usize>)> + '_ {
-        self.entries.iter().cloned()
+        self.found.iter().cloned()
     }
 
     /// The range of a value.
     pub(crate) fn range(&self, key: &str) -> Option<Range<usize>> {
-        self.entries.iter().find(|(name, _)| *name == key).map(|(_, range)| range.clone())
+        self.found
+            .iter()
+            .find(|(name, _)| *name == key)
+            .map(|(_, range)| range.clone())
     }
 
     /// A decoder that stands at a value.
@@ -69,12 +78,14 @@ impl<'a> Entries<'a> {
 
     /// A value as JSON, `Null` if it is missing.
     pub(crate) fn json(&self, key: &str) -> Value {
-        self.at(key).and_then(|mut decoder| to_json(&mut decoder, 0).ok()).unwrap_or(Value::Null)
+        self.at(key)
+            .and_then(|mut decoder| to_json(&mut decoder, 0).ok())
+            .unwrap_or(Value::Null)
     }
 
     /// All values as JSON, except those named.
     pub(crate) fn all_json(&self, without: &[&str]) -> Value {
-        let kept = self.entries.iter().filter(|(key, _)| !without.contains(key));
+        let kept = self.found.iter().filter(|(key, _)| !without.contains(key));
         Value::Object(kept.map(|(key, _)| ((*key).to_owned(), self.json(key))).collect())
     }
 }
@@ -88,7 +99,9 @@ pub(crate) fn decoder<'a>(message: &'a [u8], range: &Range<usize>) -> Decoder<'a
 
 /// The error for CBOR that breaks off or is malformed.
 pub(crate) fn broken(error: &Error) -> DecodeError {
-    DecodeError::BrokenCbor { found: quote(&error.to_string()) }
+    DecodeError::BrokenCbor {
+        found: quote(&error.to_string()),
+    }
 }
 
 fn entry<'a>(decoder: &mut Decoder<'a>) -> Result<(&'a str, Range<usize>), Error> {
@@ -108,7 +121,9 @@ fn to_json(decoder: &mut Decoder, depth: usize) -> Result<Value, Error> {
         Type::Bool => Value::Bool(decoder.bool()?),
         Type::U8 | Type::U16 | Type::U32 | Type::U64 => Value::from(decoder.u64()?),
         Type::I8 | Type::I16 | Type::I32 | Type::I64 => Value::from(decoder.i64()?),
-        Type::F16 | Type::F32 | Type::F64 => Number::from_f64(decoder.f64()?).map_or(Value::Null, Value::Number),
+        Type::F16 | Type::F32 | Type::F64 => {
+            Number::from_f64(decoder.f64()?).map_or(Value::Null, Value::Number)
+        }
         Type::String => Value::from(decoder.str()?),
         Type::Tag if decoder.probe().tag()? == Tag::new(DATE_TEXT) => {
             decoder.tag()?;
@@ -130,9 +145,10 @@ const DATE_TEXT: u64 = 0;
 fn list(decoder: &mut Decoder, depth: usize) -> Result<Value, Error> {
     let start = decoder.position();
     match decoder.array()? {
-        Some(count) if count <= MAX_LIST => {
-            (0..count).map(|_| to_json(decoder, depth + 1)).collect::<Result<Vec<_>, _>>().map(Value::Array)
-        }
+        Some(count) if count <= MAX_LIST => (0..count)
+            .map(|_| to_json(decoder, depth + 1))
+            .collect::<Result<Vec<_>, _>>()
+            .map(Value::Array),
         _ => {
             decoder.set_position(start);
             decoder.skip()?;

@@ -43,7 +43,14 @@ impl ZmqSource {
         buffer_bytes: u64,
         rules: Rules,
     ) -> Self {
-        Self { endpoints, socket, protocol, channel, buffer_bytes, rules }
+        Self {
+            endpoints,
+            socket,
+            protocol,
+            channel,
+            buffer_bytes,
+            rules,
+        }
     }
 
     /// Buffers that frames can wait in, and one more for each connection that is just receiving.
@@ -112,7 +119,10 @@ impl Run<'_> {
     fn until_done(&mut self, messages: &Line<Message<Lent>>) -> Result<(), NodeError> {
         let mut next_report = Instant::now() + REPORT_EVERY;
         while !self.assembler.is_finished() && !self.out.is_draining() {
-            let wake = self.assembler.deadline().map_or(next_report, |deadline| deadline.min(next_report));
+            let wake = self
+                .assembler
+                .deadline()
+                .map_or(next_report, |deadline| deadline.min(next_report));
             if let Some(mut message) = next(messages, self.out, wake) {
                 self.message(&mut message)?;
             }
@@ -151,7 +161,9 @@ impl Run<'_> {
                 Action::Warn(text) => self.out.journal().warn(text),
                 Action::Frame(ticket) => {
                     // A frame is only asked for while its message is at hand.
-                    let Some(message) = message.as_deref_mut() else { continue };
+                    let Some(message) = message.as_deref_mut() else {
+                        continue;
+                    };
                     let out = &*self.out;
                     match fill(&ticket, message, |format| out.lease(format)) {
                         Ok(lease) => {

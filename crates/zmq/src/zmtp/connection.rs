@@ -49,9 +49,18 @@ pub(super) fn serve<B: PartBuffers>(
         control.traffic.messages.fetch_add(1, Ordering::Relaxed);
         let received = Instant::now();
         let bytes = body.parts[..body.used].iter().map(|part| part.len as u64).sum();
-        let Some(share) = control.quota.take(bytes) else { return ZmtpError::ShutDown };
+        let Some(share) = control.quota.take(bytes) else {
+            return ZmtpError::ShutDown;
+        };
         let home = lines.rest.clone();
-        let message = Message { body, home, share: Some(share), peer, discarded_parts, received };
+        let message = Message {
+            body,
+            home,
+            share: Some(share),
+            peer,
+            discarded_parts,
+            received,
+        };
         if deliver(message, &lines.deliver, control).is_err() {
             return ZmtpError::ShutDown;
         }
@@ -113,7 +122,11 @@ fn receive<B: PartBuffers>(
 
 fn command(reader: &mut FrameReader<Stream>, len: u64) -> Result<(), ZmtpError> {
     if len > MAX_COMMAND_BYTES {
-        return Err(ZmtpError::TooLong { what: "a command", found: len, limit: MAX_COMMAND_BYTES });
+        return Err(ZmtpError::TooLong {
+            what: "a command",
+            found: len,
+            limit: MAX_COMMAND_BYTES,
+        });
     }
     let mut body = vec![0; usize::try_from(len).unwrap_or(0)];
     reader.read_exact(&mut body)?;

@@ -36,7 +36,13 @@ pub(super) struct FrameReader<S> {
 
 impl<S: Read> FrameReader<S> {
     pub(super) fn new(stream: S, patience: Duration) -> Self {
-        Self { stream, buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0, patience }
+        Self {
+            stream,
+            buffer: vec![0; BUFFER_BYTES].into(),
+            start: 0,
+            end: 0,
+            patience,
+        }
     }
 
     pub(super) fn stream(&mut self) -> &mut S {
@@ -120,7 +126,11 @@ impl<S: Read> FrameReader<S> {
         let (stream, buffer) = (&mut self.stream, &mut self.buffer);
         let read = patient(self.patience, within_message, || stream.read(buffer))?;
         if read == 0 {
-            return Err(if within_message { ZmtpError::ClosedWithin } else { ZmtpError::Closed });
+            return Err(if within_message {
+                ZmtpError::ClosedWithin
+            } else {
+                ZmtpError::Closed
+            });
         }
         (self.start, self.end) = (0, read);
         Ok(())
@@ -183,7 +193,13 @@ mod tests {
     #[test]
     fn flags_that_do_not_exist_are_refused() {
         for flags in [8, 5, 0xFF] {
-            assert!(matches!(reader(vec![flags, 0], 9).header(false), Err(ZmtpError::Flags { .. })), "{flags}");
+            assert!(
+                matches!(
+                    reader(vec![flags, 0], 9).header(false),
+                    Err(ZmtpError::Flags { .. })
+                ),
+                "{flags}"
+            );
         }
     }
 

@@ -18,7 +18,7 @@ use super::{Endpoint, Message, PartBuffers, SocketKind, ZmtpError, connection};
 /// Shortest and longest pause before a lost connection is tried again.
 const BACKOFF: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 /// The same refusal of the same address is said again after this time.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
+const SAY_AGAIN: Duration = Duration::from_mins(1);
 /// Refusals that are remembered.
 const MAX_SAID: usize = 256;
 /// Numbers of peers that connected to us begin here; below are the numbers of endpoints.
@@ -56,7 +56,7 @@ impl Default for Limits {
             message_bytes: 4 << 30,
             peers: 64,
             handshake: Duration::from_secs(5),
-            silence: Duration::from_secs(60),
+            silence: Duration::from_mins(1),
         }
     }
 }
@@ -81,7 +81,13 @@ impl Options {
     /// The usual limits, refusals into the log.
     pub fn new(socket: Option<SocketKind>, capacity: usize, waiting_bytes: u64) -> Self {
         let notify = Arc::new(|text: String| tracing::warn!("{text}"));
-        Self { socket, limits: Limits::default(), capacity, waiting_bytes, notify }
+        Self {
+            socket,
+            limits: Limits::default(),
+            capacity,
+            waiting_bytes,
+            notify,
+        }
     }
 }
 
@@ -142,7 +148,11 @@ pub(super) struct Lines<L> {
 
 impl<L> Clone for Lines<L> {
     fn clone(&self) -> Self {
-        Self { deliver: self.deliver.clone(), rest: self.rest.clone(), resting: self.resting.clone() }
+        Self {
+            deliver: self.deliver.clone(),
+            rest: self.rest.clone(),
+            resting: self.resting.clone(),
+        }
     }
 }
 
@@ -159,7 +169,11 @@ impl<L: super::Lease> Receiver<L> {
     ///
     /// # Errors
     /// [`ReceiverError`] if an endpoint cannot be listened on or there are no threads.
-    pub fn start<B>(endpoints: &[(Endpoint, Mode)], options: &Options, buffers: &B) -> Result<Self, ReceiverError>
+    pub fn start<B>(
+        endpoints: &[(Endpoint, Mode)],
+        options: &Options,
+        buffers: &B,
+    ) -> Result<Self, ReceiverError>
     where
         B: PartBuffers<Lease = L>,
     {
@@ -176,8 +190,17 @@ impl<L: super::Lease> Receiver<L> {
         });
         let (deliver, messages) = bounded(options.capacity.max(1));
         let (rest, resting) = bounded(options.capacity + endpoints.len() + 1);
-        let lines = Lines { deliver, rest, resting };
-        let mut receiver = Self { messages, control, threads: Vec::new(), listening: Vec::new() };
+        let lines = Lines {
+            deliver,
+            rest,
+            resting,
+        };
+        let mut receiver = Self {
+            messages,
+            control,
+            threads: Vec::new(),
+            listening: Vec::new(),
+        };
         for (number, (endpoint, mode)) in endpoints.iter().enumerate() {
             let shared = Shared {
                 number: number as u64,
@@ -187,13 +210,18 @@ impl<L: super::Lease> Receiver<L> {
                 lines: lines.clone(),
                 buffers: buffers.clone(),
             };
-            let failed = |source| ReceiverError::Bind { endpoint: endpoint.clone(), source };
+            let failed = |source| ReceiverError::Bind {
+                endpoint: endpoint.clone(),
+                source,
+            };
             let thread = Builder::new().name(format!("zmq {number}"));
             let thread = match mode {
                 Mode::Connect => thread.spawn(move || connect(shared)),
                 Mode::Bind => {
                     let listener = Listener::bind(endpoint).map_err(failed)?;
-                    receiver.listening.push(listener.local_endpoint().map_err(failed)?);
+                    receiver
+                        .listening
+                        .push(listener.local_endpoint().map_err(failed)?);
                     thread.spawn(move || listen(&listener, shared))
                 }
             };
@@ -270,8 +298,14 @@ impl<B: PartBuffers> Shared<B> {
         if !self.control.register(peer, &stream) {
             return ZmtpError::ShutDown;
         }
-        let error =
-            connection::serve(stream, peer, &self.options, &self.control, &self.lines, &mut self.buffers);
+        let error = connection::serve(
+            stream,
+            peer,
+            &self.options,
+            &self.control,
+            &self.lines,
+            &mut self.buffers,
+        );
         lock(&self.control.open).remove(&peer);
         match &error {
             _ if self.control.is_stopped() => {}
@@ -350,7 +384,10 @@ fn listen<B: PartBuffers>(listener: &Listener, shared: Shared<B>) {
         }
         visitor += 1;
         let mut own = shared.clone();
-        match Builder::new().name("zmq visitor".to_owned()).spawn(move || drop(own.serve(stream, visitor))) {
+        match Builder::new()
+            .name("zmq visitor".to_owned())
+            .spawn(move || drop(own.serve(stream, visitor)))
+        {
             Ok(thread) => visitors.push(thread),
             Err(error) => shared.say("no thread", &error.into()),
         }
@@ -364,7 +401,10 @@ impl Control {
 
     /// Waits; gives `true` at once when the receiver is stopped.
     fn pause(&self, time: Duration) -> bool {
-        matches!(self.stopped.recv_timeout(time), Err(RecvTimeoutError::Disconnected))
+        matches!(
+            self.stopped.recv_timeout(time),
+            Err(RecvTimeoutError::Disconnected)
+        )
     }
 
     /// Remembers a connection so that a stop can end it; `false` if it is too late.
