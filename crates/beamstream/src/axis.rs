@@ -112,11 +112,13 @@ fn opposite_projections(info: &ScanInfo) -> Option<Pair> {
             .into_iter()
             .min_by(|&one, &other| off(one).total_cmp(&off(other)))?;
         let (other_deg, other) = angles[nearest];
-        Some(Pair {
+        let pair = Pair {
             frames: [frame, other],
             angles_deg: [deg, other_deg],
             off_deg: off(nearest),
-        })
+        };
+        // The best pair is met from both of its ends.
+        (deg < other_deg).then_some(pair)
     });
     best.filter(|pair| pair.off_deg < MAX_OFF_DEG)
         .min_by(|one, other| one.off_deg.total_cmp(&other.off_deg))
@@ -208,10 +210,7 @@ mod tests {
         let frames = |angles: &[f64]| opposite_projections(&info(angles)).map(|pair| pair.frames);
         assert_eq!(frames(&[0.0, 60.0, 120.0, 180.0]), Some([0, 3]));
         assert_eq!(frames(&[-88.2, 1.8, 91.5, 91.8]), Some([0, 3]));
-        assert_eq!(
-            frames(&[350.0, 20.0, 171.0]).map(|mut pair| (pair.sort_unstable(), pair).1),
-            Some([0, 2])
-        );
+        assert_eq!(frames(&[350.0, 20.0, 171.0]), Some([2, 0]));
         assert_eq!(frames(&[0.0, 60.0, 120.0]), None);
         assert_eq!(frames(&[5.0]), None);
     }

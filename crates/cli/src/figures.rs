@@ -104,6 +104,8 @@ fn stream_line(status: &Status) -> String {
         return "waiting for the first series".to_owned();
     };
     let counts = &series.counts;
+    // What has not come yet of the series at hand is not lost.
+    let lost: u64 = status.series.iter().rev().skip(1).map(|earlier| earlier.counts.lost).sum();
     let expected = counts
         .expected
         .map_or_else(String::new, |expected| format!(" of {expected}"));
@@ -129,10 +131,9 @@ fn stream_line(status: &Status) -> String {
         .map(|node| node.blocks_out)
         .sum::<u64>();
     format!(
-        "series {}: {} frames{expected}, {} lost, {rate:.0} frames/s, {} in all, {slices} slices",
+        "series {}: {} frames{expected}, {rate:.0} frames/s, {} in all, {lost} lost before, {slices} slices",
         series.id,
         counts.received,
-        counts.lost,
         show_bytes(bytes)
     )
 }

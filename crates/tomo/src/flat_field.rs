@@ -239,7 +239,8 @@ impl Node for FlatField {
     }
 
     fn begin(&mut self, header: &SeriesHeader, out: &mut Outlet) -> Result<(), NodeError> {
-        if !self.references.keep_shape(header.format.shape) {
+        // A later pass over the rows brings its own darks and flats, and may be of another size.
+        if !self.references.keep_shape(header.format.shape) && header.pass.is_first() {
             out.journal().warn("the frames have another size than the darks and flats so far, which are forgotten");
         }
         for (role, image) in &self.files {

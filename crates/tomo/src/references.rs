@@ -17,7 +17,8 @@ struct Group {
 /// All frames of one role, in groups, from the series in which they came last.
 #[derive(Default)]
 struct Stack {
-    series: Option<SeriesId>,
+    /// The series and its pass over the rows.
+    came_in: Option<(SeriesId, usize)>,
     format: Option<Format>,
     groups: Vec<Group>,
     /// Mean images, from the groups or from a file; made anew when a frame has come.
@@ -110,9 +111,9 @@ impl References {
 impl Stack {
     fn add(&mut self, frame: &Block, header: &SeriesHeader, ops: &dyn Backend) -> Result<(), NodeError> {
         // A pass over other rows of the same series brings the same frames again, with other rows.
-        let stale = self.series != Some(header.id) || self.format != Some(frame.format());
-        if stale {
-            *self = Self { series: Some(header.id), format: Some(frame.format()), ..Self::default() };
+        let came_in = Some((header.id, header.pass.index));
+        if self.came_in != came_in || self.format != Some(frame.format()) {
+            *self = Self { came_in, format: Some(frame.format()), ..Self::default() };
         }
         self.fresh = false;
         let number = frame.meta.frame.number;
