@@ -89,7 +89,9 @@ fn mean_row(rows: &[f32], columns: usize, mirrored: bool) -> Vec<f64> {
         }
     }
     let count = (rows.len() / columns).max(1) as f64;
-    mean.iter_mut().for_each(|value| *value /= count);
+    for value in &mut mean {
+        *value /= count;
+    }
     if mirrored {
         mean.reverse();
     }

@@ -232,7 +232,7 @@ impl<const L: usize> Kernel for InverseKernel<'_, L> {
             scratch,
         } = self.0;
         let source = Spectra::<L> {
-            spectra,
+            values: spectra,
             spectrum_floats,
             len: filter.fft.len(),
         };
@@ -247,7 +247,7 @@ impl<const L: usize> Kernel for InverseKernel<'_, L> {
 
 /// Spectra by index of the transform, with real and imaginary parts exchanged.
 struct Spectra<'a, const L: usize> {
-    spectra: &'a [f32],
+    values: &'a [f32],
     spectrum_floats: usize,
     len: usize,
 }
@@ -256,8 +256,8 @@ impl<const L: usize> Spectra<'_, L> {
     #[inline(always)]
     fn place<V: Lanes>(&self, place: usize) -> Complex<V> {
         let mut cell = Cell::default();
-        for slot in 0..self.spectra.len() / self.spectrum_floats {
-            let from = &self.spectra[slot * self.spectrum_floats + place * 2 * L..][..2 * L];
+        for slot in 0..self.values.len() / self.spectrum_floats {
+            let from = &self.values[slot * self.spectrum_floats + place * 2 * L..][..2 * L];
             for lane in 0..L {
                 cell.im[slot * L + lane] = from[lane];
                 cell.re[slot * L + lane] = from[L + lane];
@@ -533,7 +533,7 @@ impl Accumulate for FbpAccumulator {
         workers.install(|| {
             volumes
                 .par_iter_mut()
-                .for_each(|volume| volume.fill(Cell::default()))
+                .for_each(|volume| volume.fill(Cell::default()));
         });
     }
 }

@@ -15,7 +15,9 @@ use crate::simd::{Cell, Complex, Lanes};
 /// The smallest even number of at least `least` that has no prime factor above 5.
 pub(crate) fn good_length(least: usize) -> usize {
     let is_good = |n: usize| [2, 3, 5].iter().fold(n, |rest, prime| without(rest, *prime)) == 1;
-    (least.max(2)..)
+    // There is a power of two at most twice as far.
+    let least = least.max(2);
+    (least..=2 * least)
         .find(|n| n % 2 == 0 && is_good(*n))
         .unwrap_or(least)
 }

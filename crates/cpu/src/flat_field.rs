@@ -122,6 +122,10 @@ impl<T: Element + Pod> Kernel for Row<'_, T> {
     type Output = Option<Self>;
 
     #[inline(always)]
+    #[expect(
+        clippy::needless_bitwise_bool,
+        reason = "without branches the loop is made of vector instructions"
+    )]
     fn run<V: Lanes>(self) -> Option<Self> {
         let Self {
             counts,

@@ -198,7 +198,7 @@ impl Accumulate for FourierAccumulator {
         };
         self.workers.install(|| {
             self.inverse
-                .slices(grid, lanes, &self.workers, &mut middle, buffers)
+                .slices(grid, lanes, &self.workers, &mut middle, buffers);
         });
         Ok(())
     }

@@ -3,6 +3,15 @@
 //! All functions work on plain slices. Reconstructions have threads of their own; everything else runs in the
 //! calling thread.
 
+#![allow(
+    clippy::inline_always,
+    reason = "vector code that is not inlined is compiled without the vector instructions"
+)]
+#![allow(
+    clippy::needless_range_loop,
+    reason = "iterators in vector code are not always inlined, indices are"
+)]
+
 mod axis;
 mod backend;
 mod binning;

@@ -1,5 +1,7 @@
 //! The spectra of the slices of a row group, and how samples are added to them.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::window::{TAPS, Window};
@@ -95,14 +97,14 @@ impl Ray {
     }
 
     /// The frequency indices from `-half` to `half` whose windows may touch the columns `first..first + PANEL`.
-    fn samples_over(self, first: i64, half: i64) -> std::ops::RangeInclusive<i64> {
+    fn samples_over(self, first: i64, half: i64) -> Range<i64> {
         let (low, high) = ((first - 3) * ONE, (first + PANEL as i64 + 2) * ONE);
         match self.u {
-            0 if low <= 0 && high >= 0 => -half..=half,
-            0 => 0..=-1,
+            0 if low <= 0 && high >= 0 => -half..half + 1,
+            0 => 0..0,
             u => {
                 let (a, b) = (low / u, high / u);
-                (a.min(b) - 1).max(-half)..=(a.max(b) + 1).min(half)
+                (a.min(b) - 1).max(-half)..(a.max(b) + 2).min(half + 1)
             }
         }
     }
