@@ -1,7 +1,7 @@
 //! Blosc chunks (HDF5 filter 32001): blocks of streams, each compressed on its own.
 //!
 //! # Source
-//! F. Alted and others, "Blosc Chunk Format", README_CHUNK_FORMAT of c-blosc 1.21.
+//! F. Alted and others, "Blosc Chunk Format", `README_CHUNK_FORMAT` of c-blosc 1.21.
 
 use beamstream_codec::{Compression, decode, decode_hdf5_bitshuffle};
 
@@ -100,7 +100,7 @@ fn restore_order(flags: Flags, block: Vec<u8>, element_size: usize) -> Result<Ve
     if flags.is_byte_shuffled() {
         return Ok(unshuffle(&block, element_size));
     }
-    if !flags.is_bit_shuffled() || elements % 8 != 0 || elements == 0 {
+    if !flags.is_bit_shuffled() || !elements.is_multiple_of(8) || elements == 0 {
         return Ok(block);
     }
     let mut plain = block.clone();

@@ -424,7 +424,7 @@ impl Chunked {
                 }
                 let decoded_len = frame_edge * row_edge * line_bytes;
                 let filters = &self.filters;
-                let decoded = self.cache.get(position, || {
+                let decoded = self.cache.get(&position, || {
                     let size = to_usize(chunk.size)?;
                     // A chunk that does not compress grows by little; more is nonsense.
                     if size > 2 * decoded_len + 4096 {
@@ -465,20 +465,20 @@ struct Cache {
 }
 
 impl Cache {
-    fn get(&mut self, position: Vec<u64>, decode: impl FnOnce() -> Result<Vec<u8>>) -> Result<&[u8]> {
+    fn get(&mut self, position: &[u64], decode: impl FnOnce() -> Result<Vec<u8>>) -> Result<&[u8]> {
         self.clock += 1;
-        if !self.chunks.contains_key(&position) {
+        if !self.chunks.contains_key(position) {
             let decoded = decode()?;
             self.bytes += decoded.len();
             if self.bytes > CACHE_BYTES {
                 self.drop_older_half();
                 self.bytes += decoded.len();
             }
-            self.chunks.insert(position.clone(), (decoded, 0));
+            self.chunks.insert(position.to_vec(), (decoded, 0));
         }
         let (decoded, used) = self
             .chunks
-            .get_mut(&position)
+            .get_mut(position)
             .ok_or(Error::Malformed("a chunk"))?;
         *used = self.clock;
         Ok(decoded)
@@ -520,7 +520,7 @@ fn fill_with(out: &mut [u8], fill: Option<&[u8]>) {
 }
 
 fn to_usize(value: u64) -> Result<usize> {
-    usize::try_from(value).map_err(|_: std::num::TryFromIntError| Error::Malformed("an extent"))
+    usize::try_from(value).ok().ok_or(Error::Malformed("an extent"))
 }
 
 /// The kind of number that frames are made of, or why there are none.

@@ -36,7 +36,7 @@ fn find_signature(file: &std::fs::File) -> Option<u64> {
 /// An open HDF5 file.
 pub(crate) struct File {
     path: PathBuf,
-    file: std::fs::File,
+    handle: std::fs::File,
     len: u64,
     base: u64,
     /// Bytes of an address.
@@ -92,7 +92,7 @@ impl File {
         let linked = Mutex::default();
         Ok(Arc::new(Self {
             path: path.to_owned(),
-            file,
+            handle: file,
             len,
             base,
             offset_size,
@@ -118,7 +118,7 @@ impl File {
         }
         let at = self.locate(address, len as u64, what)?;
         let mut bytes = vec![0; len];
-        self.file.read_exact_at(&mut bytes, at)?;
+        self.handle.read_exact_at(&mut bytes, at)?;
         Ok(bytes)
     }
 
@@ -135,7 +135,7 @@ impl File {
     /// Fills `out` with the bytes at `address`.
     pub(super) fn read_into(&self, address: u64, out: &mut [u8], what: &'static str) -> Result<()> {
         let at = self.locate(address, out.len() as u64, what)?;
-        Ok(self.file.read_exact_at(out, at)?)
+        Ok(self.handle.read_exact_at(out, at)?)
     }
 
     /// The place in the file of `len` bytes at `address`, all of them within the file.

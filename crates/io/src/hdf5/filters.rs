@@ -96,12 +96,12 @@ impl Filter {
     }
 
     /// Undoes the filter on `stored`, giving `len` bytes.
-    fn undo(&self, stored: Vec<u8>, len: usize) -> Result<Vec<u8>> {
+    fn undo(&self, stored: &[u8], len: usize) -> Result<Vec<u8>> {
         let damaged = || Error::Malformed("a compressed chunk");
         match self.id {
-            DEFLATE => inflate(&stored, len),
+            DEFLATE => inflate(stored, len),
             SHUFFLE => Ok(unshuffle(
-                &stored,
+                stored,
                 self.parameters.first().map_or(1, |&size| size as usize),
             )),
             FLETCHER32 => {
@@ -113,15 +113,15 @@ impl Filter {
                     Err(Error::Malformed("the checksum of a chunk"))
                 }
             }
-            LZF => lzf(&stored, len).ok_or_else(damaged),
-            BLOSC => super::blosc::decode_chunk(&stored, len),
-            ZSTD => unzstd(&stored, len),
+            LZF => lzf(stored, len).ok_or_else(damaged),
+            BLOSC => super::blosc::decode_chunk(stored, len),
+            ZSTD => unzstd(stored, len),
             LZ4 => {
                 let mut decoded = vec![0; len];
-                decode(Compression::Lz4Hdf5, &stored, &mut decoded, 1)?;
+                decode(Compression::Lz4Hdf5, stored, &mut decoded, 1)?;
                 Ok(decoded)
             }
-            BITSHUFFLE => bitshuffle(&self.parameters, &stored, len),
+            BITSHUFFLE => bitshuffle(&self.parameters, stored, len),
             _ => Err(Error::Unsupported(format!(
                 "data compressed with {}",
                 self.label()
@@ -141,7 +141,7 @@ pub(super) fn undo_all(filters: &[Filter], mask: u32, stored: Vec<u8>, len: usiz
             .enumerate()
             .take(at)
             .filter(|(i, f)| is_active(*i) && f.id == FLETCHER32);
-        bytes = filter.undo(bytes, len + 4 * checksums.count())?;
+        bytes = filter.undo(&bytes, len + 4 * checksums.count())?;
     }
     if bytes.len() == len {
         Ok(bytes)
@@ -258,14 +258,13 @@ fn lzf(stored: &[u8], len: usize) -> Option<Vec<u8>> {
             }
             let back = ((control & 0x1f) << 8) + usize::from(*stored.get(at)?) + 1;
             at += 1;
-            let mut from = out.len().checked_sub(back)?;
+            let from = out.len().checked_sub(back)?;
             if out.len() + count + 2 > len {
                 return None;
             }
             // The copy may overlap what it writes, so it goes byte by byte.
-            for _ in 0..count + 2 {
-                out.push(out[from]);
-                from += 1;
+            for at in from..from + count + 2 {
+                out.push(out[at]);
             }
         }
         if out.len() > len {

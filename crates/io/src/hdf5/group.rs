@@ -109,7 +109,7 @@ fn parse_link(file: &File, body: &[u8]) -> Result<(String, Link)> {
     let flags = cursor.u8()?;
     let kind = if flags & 0x08 != 0 { cursor.u8()? } else { 0 };
     cursor.skip(if flags & 0x04 != 0 { 8 } else { 0 })?;
-    cursor.skip(if flags & 0x10 != 0 { 1 } else { 0 })?;
+    cursor.skip(usize::from(flags & 0x10 != 0))?;
     let name_size = usize::try_from(cursor.uint(1 << (flags & 3))?).unwrap_or(usize::MAX);
     let name = String::from_utf8_lossy(cursor.take(name_size)?).into_owned();
     let link = match kind {
@@ -198,7 +198,7 @@ pub(crate) struct Node {
 /// What a walk finds at a path.
 pub(crate) enum NodeKind {
     Group,
-    Dataset(Dataset),
+    Dataset(Box<Dataset>),
     /// A link that leads nowhere, or an object that cannot be read.
     Broken,
 }
@@ -258,7 +258,7 @@ pub(crate) fn walk(file: &Arc<File>) -> Result<Vec<Node>> {
                 Err(_) => NodeKind::Broken,
                 Ok(child) if Dataset::is_dataset(&child.object) => {
                     match Dataset::open(&child.file, &child.object) {
-                        Ok(dataset) => NodeKind::Dataset(dataset),
+                        Ok(dataset) => NodeKind::Dataset(Box::new(dataset)),
                         Err(_) => NodeKind::Broken,
                     }
                 }

@@ -102,7 +102,8 @@ impl Object {
         cursor.skip(if flags & 0x10 != 0 { 4 } else { 0 })?;
         let size = cursor.uint(1 << (flags & 3))?;
         let size = usize::try_from(size)
-            .map_err(|_: std::num::TryFromIntError| Error::Malformed("an object header"))?;
+            .ok()
+            .ok_or(Error::Malformed("an object header"))?;
         let ordered = flags & 0x04 != 0;
 
         let first = self.address + cursor.position() as u64;
@@ -180,9 +181,9 @@ pub(super) fn shared_message(file: &File, reference: &[u8], kind: u16, holder: u
     };
     // A named datatype refers to no further one: its own messages are taken as they stand.
     if head.starts_with(b"OHDR") {
-        object.read_version_2(file, &head)?
+        object.read_version_2(file, &head)?;
     } else {
-        object.read_version_1(file, &head)?
+        object.read_version_1(file, &head)?;
     }
     object
         .message(kind)

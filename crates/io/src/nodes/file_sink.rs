@@ -51,19 +51,24 @@ struct OpenSeries {
 
 impl FileSink {
     pub(super) fn new(settings: SinkSettings, cx: &BuildContext) -> Result<Self, BuildError> {
-        let path = PathTemplate::new(&settings.path).map_err(|text| BuildError::key("path", text))?;
-        if let Some(element) = settings.dtype.filter(|element| !OUTPUT_TYPES.contains(element)) {
-            let known: Vec<&str> = OUTPUT_TYPES.iter().map(|element| element.name()).collect();
+        let SinkSettings {
+            path,
+            dtype,
+            range,
+            overwrite,
+            kind_of,
+        } = settings;
+        let path = PathTemplate::new(&path).map_err(|text| BuildError::key("path", text))?;
+        if let Some(element) = dtype.filter(|element| !OUTPUT_TYPES.contains(element)) {
+            let known = OUTPUT_TYPES.map(ElementType::name).join(", ");
             return Err(BuildError::key(
                 "dtype",
-                format!("expected one of {}, found {element}", known.join(", ")),
+                format!("expected one of {known}, found {element}"),
             ));
         }
-        let is_integer = settings
-            .dtype
-            .is_some_and(|element| element.integer_max().is_some());
-        let range = match &settings.range {
-            Some(range) => parse_range(range).map_err(|text| BuildError::key("range", text))?,
+        let is_integer = dtype.is_some_and(|element| element.integer_max().is_some());
+        let range = match range {
+            Some(range) => parse_range(&range).map_err(|text| BuildError::key("range", text))?,
             None if is_integer => {
                 return Err(BuildError::key(
                     "range",
@@ -74,10 +79,10 @@ impl FileSink {
         };
         Ok(Self {
             path,
-            element: settings.dtype,
+            element: dtype,
             range,
-            overwrite: settings.overwrite || cx.overwrite,
-            kind_of: settings.kind_of,
+            overwrite: overwrite || cx.overwrite,
+            kind_of,
             node: cx.node.clone(),
             date: cx.date.clone(),
             ops: cx.ops.clone(),
@@ -186,13 +191,11 @@ impl Node for FileSink {
                 "a block came outside a series",
             ));
         };
-        let mut output = match series.output.take() {
-            Some(output) => output,
-            None => {
-                let output = self.create(&series)?;
-                self.written.insert(series.path.clone());
-                output
-            }
+        let mut output = if let Some(output) = series.output.take() {
+            output
+        } else {
+            self.written.insert(series.path.clone());
+            self.create(&series)?
         };
         let id = match series.header.content {
             Content::Volume => FrameId::new(series.header.detector_row(block.meta.frame.number)),

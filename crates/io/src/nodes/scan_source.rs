@@ -30,7 +30,7 @@ pub struct ScanSourceConfig {
     /// The file or folder.
     pub path: PathBuf,
     /// Where the projections are, or all frames of a file with image keys: a dataset in the file, another file or
-    /// folder, or FILE:/dataset. Without it where the file's kind has them.
+    /// folder, or `FILE:/dataset`. Without it where the file's kind has them.
     #[serde(default)]
     pub data: Option<String>,
     /// Where the flats are, likewise.
@@ -39,7 +39,7 @@ pub struct ScanSourceConfig {
     /// Where the darks are, likewise.
     #[serde(default)]
     pub darks: Option<String>,
-    /// Where the angles of the projections are: a dataset in the file, FILE:/dataset, or a text with one angle in
+    /// Where the angles of the projections are: a dataset in the file, `FILE:/dataset`, or a text with one angle in
     /// degrees a line.
     #[serde(default)]
     pub angles: Option<String>,

@@ -205,12 +205,11 @@ impl Tree {
             format!("/{place}")
         };
         let found;
-        let dataset = match self.dataset(&place) {
-            Some(dataset) => dataset,
-            None => {
-                found = Dataset::at(&self.file, &place).map_err(ScanError::hdf5(path))?;
-                &found
-            }
+        let dataset = if let Some(dataset) = self.dataset(&place) {
+            dataset
+        } else {
+            found = Dataset::at(&self.file, &place).map_err(ScanError::hdf5(path))?;
+            &found
         };
         let values = dataset.numbers().map_err(ScanError::hdf5(path))?;
         Ok(AngleTable {

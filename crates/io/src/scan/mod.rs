@@ -176,15 +176,14 @@ impl Scan {
             None => parts.angles.take(),
         };
         let mut angles = vec![None; parts.frames.len()];
-        let of_projections = match table {
-            Some(table) => table.degrees_of(&projections, parts.frames.len(), &mut parts.warnings)?,
-            None => {
-                let count = projections.len();
-                parts.warnings.push(format!(
-                    "no angles are stored: {count} projections are taken as even over 180 degrees"
-                ));
-                even_degrees(count)
-            }
+        let of_projections = if let Some(table) = table {
+            table.degrees_of(&projections, parts.frames.len(), &mut parts.warnings)?
+        } else {
+            let count = projections.len();
+            parts.warnings.push(format!(
+                "no angles are stored: {count} projections are taken as even over 180 degrees"
+            ));
+            even_degrees(count)
         };
         for (&at, angle) in projections.iter().zip(of_projections) {
             angles[at] = Some(angle);

@@ -57,9 +57,7 @@ pub(super) fn open(path: &Path) -> Result<PlainStack, ScanError> {
         .map(str::trim)
         .filter(|extent| !extent.is_empty())
         .map(str::parse);
-    let extents: Vec<usize> = extents
-        .collect::<Result<_, _>>()
-        .map_err(|_: std::num::ParseIntError| damaged())?;
+    let extents: Vec<usize> = extents.collect::<Result<_, _>>().ok().ok_or_else(damaged)?;
     let (count, shape) = match extents[..] {
         [rows, columns] => (1, Shape::new(rows, columns)),
         [count, rows, columns] if count <= MAX_FRAMES => (count, Shape::new(rows, columns)),
