@@ -1,6 +1,6 @@
 """Receiving frames: a plain TCP socket, our ZMTP receiver, and libzmq with a copy into a buffer, alternating.
 
-The sender is libzmq (PUSH, zero copy), or a plain socket for the plain receiver.
+The sender is the same for all, a plain socket that sends from one buffer, so that only receivers differ.
 pip install pyzmq; then
 cargo build --release -p beamstream-benches --bin receive && python benches/peers/receive.py
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import resource
 import socket
 import statistics
+import struct
 import subprocess
 import sys
 import threading
@@ -22,16 +23,27 @@ OURS = Path(__file__).resolve().parents[2] / "target/release/receive"
 ROUNDS = 7
 
 
-def send_plain(listener: socket.socket, frame: bytes, count: int) -> None:
+def handshake(peer: socket.socket) -> None:
+    """The sender's side of a ZMTP 3.0 handshake as PUSH, mechanism NULL."""
+    peer.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00NULL" + bytes(48) + b"\x04\x1a\x05READY\x0bSocket-Type\0\0\0\x04PUSH")
+    peer.settimeout(10)
+    received = b""
+    while b"Socket-Type" not in received:
+        received += peer.recv(4096)
+    peer.settimeout(None)
+
+
+def send(listener: socket.socket, frame: bytes, count: int, kind: str) -> None:
+    """Sends from one buffer, with the framing of ZMTP and a small part before each frame, or as it is."""
     peer, _ = listener.accept()
+    if kind != "raw":
+        handshake(peer)
+        frame = b"\x01\x64" + b"x" * 100 + b"\x02" + struct.pack(">Q", len(frame)) + frame
     for _ in range(count):
         peer.sendall(frame)
+    peer.shutdown(socket.SHUT_WR)
+    peer.recv(1)
     peer.close()
-
-
-def send_zmq(push: zmq.Socket, frame: bytes, count: int) -> None:
-    for _ in range(count):
-        push.send_multipart([b"x" * 100, frame], copy=False)
 
 
 def receive_zmq(port: int, size: int, count: int) -> None:
@@ -55,22 +67,15 @@ def receive_zmq(port: int, size: int, count: int) -> None:
 def run(kind: str, size: int, count: int) -> tuple[float, float]:
     """GB/s and processor seconds per GB of one receiver."""
     frame = bytes(size)
-    context = zmq.Context()
-    if kind == "raw":
-        listener = socket.create_server(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-        sending = threading.Thread(target=send_plain, args=(listener, frame, count))
-    else:
-        push = context.socket(zmq.PUSH)
-        push.setsockopt(zmq.SNDHWM, 16)
-        port = push.bind_to_random_port("tcp://127.0.0.1")
-        sending = threading.Thread(target=send_zmq, args=(push, frame, count))
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    sending = threading.Thread(target=send, args=(listener, frame, count, kind))
     sending.start()
     command = [sys.executable, __file__, str(port), str(size), str(count)] if kind == "libzmq" else [OURS, kind, f"127.0.0.1:{port}", str(size), str(count)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     sys.stderr.write(done.stderr)
     sending.join()
-    context.destroy(0)
+    listener.close()
     secs, cpu = map(float, done.stdout.split())
     gigabytes = size * count / 1e9
     return gigabytes / secs, cpu / gigabytes

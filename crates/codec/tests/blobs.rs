@@ -80,7 +80,7 @@ fn damaged_blobs_are_refused() {
         let got = decoded(Compression::Bslz4, &blob, raw.len(), 2);
         match name.as_str() {
             "block_size_zero_means_default" | "trailing_garbage" => {
-                assert_eq!(got, Ok(raw.clone()), "{name}")
+                assert_eq!(got, Ok(raw.clone()), "{name}");
             }
             // LZ4 has no checksum: whether a flipped byte is seen depends on where it lies.
             "flipped_byte_in_lz4" => assert_ne!(got, Ok(raw.clone())),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use beamstream_node::KindClass;
 use beamstream_node::prelude::*;
+use beamstream_node::{KindClass, Stop};
 use bytes::Bytes;
 use serde_json::json;
 use tokio::runtime::Runtime;
@@ -126,6 +126,8 @@ pub struct ZmqSink {
 struct SendLine {
     runtime: Runtime,
     socket: Sending,
+    /// Tells when the end need not wait for receivers.
+    stop: Stop,
 }
 
 enum Sending {
@@ -221,7 +223,11 @@ impl ZmqSink {
                 SendSocket::Pub => Sending::Pub(PubSocket::new()),
             }
         };
-        let mut line = SendLine { runtime, socket };
+        let mut line = SendLine {
+            runtime,
+            socket,
+            stop: out.stop().clone(),
+        };
         match self.config.mode {
             ModeSetting::Bind => line
                 .bind(&self.endpoint)
@@ -256,15 +262,21 @@ impl ZmqSink {
 }
 
 impl Drop for ZmqSink {
-    /// Waits until receivers have what was sent to them, but not for ever.
+    /// Waits until receivers have what was sent to them, but not for ever, and not when everything is to stop.
     fn drop(&mut self) {
-        let Some(SendLine { runtime, socket }) = self.line.take() else {
+        let Some(SendLine {
+            runtime,
+            socket,
+            stop,
+        }) = self.line.take()
+        else {
             return;
         };
         runtime.block_on(async {
             let until = Instant::now() + LINGER;
+            let patient = || Instant::now() < until && !stop.is_halted();
             // Listening goes on while blocks wait for a receiver.
-            while self.under_way.load(Ordering::Acquire) > 0 && Instant::now() < until {
+            while self.under_way.load(Ordering::Acquire) > 0 && patient() {
                 tokio::time::sleep(GLANCE).await;
             }
             let errors = match socket {
@@ -273,8 +285,7 @@ impl Drop for ZmqSink {
             };
             tracing::debug!(?errors, "socket closed");
             // The tasks that write end by themselves after the last byte.
-            while tokio::runtime::Handle::current().metrics().num_alive_tasks() > 0 && Instant::now() < until
-            {
+            while tokio::runtime::Handle::current().metrics().num_alive_tasks() > 0 && patient() {
                 tokio::time::sleep(GLANCE).await;
             }
         });
