@@ -1,4 +1,5 @@
 //! What every kind of node owes its users, tried on all that are registered.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail")]
 
 use beamstream_core::{Axes, Content, ElementType, Format, SeriesHeader, SeriesId, Shape};
 use beamstream_graph::Graph;
