@@ -92,9 +92,9 @@ impl Reduced {
             format.shape.rows.div_ceil(factor),
             format.shape.columns.div_ceil(factor),
         );
-        // Nothing equals NaN: without a mark all finite values count.
-        let gap = gap_value(block).unwrap_or(f32::NAN);
-        let has_value = |value: f32| value.is_finite() && value != gap;
+        // No finite value is NaN: without a mark all of them count.
+        let gap = gap_value(block).unwrap_or(f32::NAN).to_bits();
+        let has_value = |value: f32| value.is_finite() && value.to_bits() != gap;
         let pixels: &[T] = bytemuck::cast_slice(block.bytes());
         let mut values = Vec::with_capacity(shape.len());
         if factor == 1 {
@@ -230,12 +230,12 @@ fn encode(spot: Spot, place: u64, version: u64, series: u64, block: &Block, imag
     message.extend_from_slice(&block.meta.time.received_ns.to_le_bytes());
     message.resize(HEADER_BYTES + image.values.len() * size, 0);
     let pixels = message[HEADER_BYTES..].chunks_exact_mut(size).zip(&image.values);
-    match element {
-        0 => pixels.for_each(|(pixel, &value)| pixel[0] = integer(value, u8::MAX.into()) as u8),
-        1 => {
-            pixels.for_each(|(pixel, &value)| pixel.copy_from_slice(&integer(value, u16::MAX).to_le_bytes()))
+    for (pixel, &value) in pixels {
+        match element {
+            0 => pixel[0] = integer(value, u8::MAX.into()) as u8,
+            1 => pixel.copy_from_slice(&integer(value, u16::MAX).to_le_bytes()),
+            _ => pixel.copy_from_slice(&value.to_le_bytes()),
         }
-        _ => pixels.for_each(|(pixel, value)| pixel.copy_from_slice(&value.to_le_bytes())),
     }
     Bytes::from(message)
 }
