@@ -73,7 +73,8 @@ impl ViewNode {
 
 impl Node for ViewNode {
     fn negotiate(&self, header: &SeriesHeader) -> Result<Negotiated, NodeError> {
-        Ok(Negotiated { keeps_blocks: self.images, ..Negotiated::unchanged(header) })
+        // One more, while the front end prepares an image that has just been replaced.
+        Ok(Negotiated { keeps_blocks: self.images + 1, ..Negotiated::unchanged(header) })
     }
 
     fn begin(&mut self, header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
@@ -124,6 +125,6 @@ mod tests {
     #[test]
     fn buffers_on_the_board_are_part_of_the_plan() {
         let node = Harness::<ViewConfig>::new(json!({ "images": 2 }));
-        assert_eq!(node.negotiate().unwrap().keeps_blocks, 2);
+        assert_eq!(node.negotiate().unwrap().keeps_blocks, 3);
     }
 }
