@@ -29,9 +29,9 @@ pub fn with_views(graph: &Graph, registry: &Registry) -> Result<Graph, Error> {
     let mut text = graph.to_yaml();
     for id in seen {
         let view = free_id(graph, &format!("view-{id}"));
-        text.push_str(&format!(
-            "  \"{view}\":\n    kind: view\n    input: {{from: \"{id}\", when_full: latest}}\n"
-        ));
+        let lines =
+            format!("  \"{view}\":\n    kind: view\n    input: {{from: \"{id}\", when_full: latest}}\n");
+        text.push_str(&lines);
     }
     Ok(Graph::parse(
         graph.place().name(),

@@ -1,5 +1,7 @@
 //! The pipeline files that come with the program can be loaded.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
 use std::path::{Path, PathBuf};
 
 use beamstream::{Graph, load_file, registry};

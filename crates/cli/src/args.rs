@@ -1,4 +1,5 @@
 //! The command line. Its doc comments are what `--help` says.
+#![allow(clippy::doc_markdown, reason = "help is plain text: markup would be seen")]
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;

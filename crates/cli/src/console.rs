@@ -68,9 +68,12 @@ impl Console {
     /// # Errors
     /// If stdout takes no more, unless its reader has simply gone.
     pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
-        let mut out = io::stdout().lock();
         let end = if text.ends_with('\n') { "" } else { "\n" };
-        match write!(out, "{text}{end}").and_then(|()| out.flush()) {
+        let mut out = io::stdout().lock();
+        let written = self
+            .bars
+            .suspend(|| write!(out, "{text}{end}").and_then(|()| out.flush()));
+        match written {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 Err(Failure::system("cannot write to standard output", &error))
             }

@@ -121,7 +121,7 @@ fn tell(report: &Report, console: &Console) {
         ExitCode::Stopped => console.say("stopped by the user"),
         ExitCode::Incomplete => console.warn("the data are incomplete (exit code 3)"),
         ExitCode::Internal if report.errors.is_empty() => {
-            console.error("the program is at fault: see the log")
+            console.error("the program is at fault: see the log");
         }
         _ => {}
     }

@@ -1,6 +1,7 @@
 //! Live figures of a run: one line, on a terminal only.
 
 use std::cell::Cell;
+use std::fmt::Write;
 use std::time::Duration;
 
 use beamstream::{Report, SeriesReport, Status, show_bytes};
@@ -105,7 +106,13 @@ fn stream_line(status: &Status) -> String {
     };
     let counts = &series.counts;
     // What has not come yet of the series at hand is not lost.
-    let lost: u64 = status.series.iter().rev().skip(1).map(|earlier| earlier.counts.lost).sum();
+    let lost: u64 = status
+        .series
+        .iter()
+        .rev()
+        .skip(1)
+        .map(|earlier| earlier.counts.lost)
+        .sum();
     let expected = counts
         .expected
         .map_or_else(String::new, |expected| format!(" of {expected}"));
@@ -152,9 +159,10 @@ pub(crate) fn tell_series(report: &Report, console: &Console) {
 
 fn series_line(series: &SeriesReport) -> String {
     let frames = &series.frames;
+    // Writing into a text cannot fail.
     let mut line = format!("series {}: {} frames", series.id, frames.processed);
     if let Some(expected) = frames.expected.filter(|expected| *expected != frames.processed) {
-        line += &format!(" of {expected}");
+        write!(line, " of {expected}").ok();
     }
     for (count, what) in [
         (frames.lost, "lost"),
@@ -163,14 +171,14 @@ fn series_line(series: &SeriesReport) -> String {
         (frames.rejected, "rejected"),
     ] {
         if count > 0 {
-            line += &format!(", {count} {what}");
+            write!(line, ", {count} {what}").ok();
         }
     }
     if let Some(seconds) = series.seconds.total {
-        line += &format!(" in {seconds:.2} s");
+        write!(line, " in {seconds:.2} s").ok();
     }
     if let Some(seconds) = series.seconds.last_frame_to_volume {
-        line += &format!(", volume {seconds:.2} s after the last frame");
+        write!(line, ", volume {seconds:.2} s after the last frame").ok();
     }
     if series.aborted {
         line += ", cut short";

@@ -1,5 +1,7 @@
 //! The program as its users meet it: arguments in, text and exit code out.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
 use std::path::Path;
 use std::process::{Command, Output};
 

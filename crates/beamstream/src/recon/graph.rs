@@ -49,7 +49,7 @@ impl Spec<'_> {
             "output".to_owned(),
             json!({ "kind": sink_kind(self.sink), "input": last, "path": path }),
         );
-        parse(nodes, registry)
+        parse(&nodes, registry)
     }
 
     /// A few rows, on show when they are reconstructed: for looking at grey levels.
@@ -65,7 +65,7 @@ impl Spec<'_> {
             "sample".to_owned(),
             json!({ "kind": "view", "input": "volume", "images": images }),
         );
-        parse(nodes, registry)
+        parse(&nodes, registry)
     }
 
     fn up_to_volume(&self) -> Map<String, Value> {
@@ -123,7 +123,7 @@ fn text(text: &str) -> Value {
     text.replace("${", "$${").into()
 }
 
-fn parse(nodes: Map<String, Value>, registry: &Registry) -> Result<Graph, Error> {
+fn parse(nodes: &Map<String, Value>, registry: &Registry) -> Result<Graph, Error> {
     let file = json!({ "version": 1, "nodes": nodes }).to_string();
     Graph::parse("recon", &file, registry, &|_no_variables| None).map_err(|errors| without_places(&errors))
 }

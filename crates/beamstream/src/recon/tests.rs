@@ -15,6 +15,9 @@ const ROWS: usize = 40;
 const COLUMNS: usize = 24;
 const ANGLES: usize = 31;
 
+/// Counts of a pixel by row and column.
+type Counts<'a> = &'a dyn Fn(usize, usize) -> u16;
+
 /// A scan of a rod of 6 columns in the middle of all rows.
 struct Small {
     folder: TempDir,
@@ -26,16 +29,22 @@ impl Small {
         // The beam is brighter at the bottom, so that every row needs its own flats.
         let beam = |row: usize| 10_000 + 500 * row as u16;
         let rod = |row: usize, column: usize| {
-            if (9..15).contains(&column) { beam(row) / 5 * 2 } else { beam(row) }
+            if (9..15).contains(&column) {
+                beam(row) / 5 * 2
+            } else {
+                beam(row)
+            }
         };
-        let images: [(&str, usize, &dyn Fn(usize, usize) -> u16); 3] = [
+        let images: [(&str, usize, Counts<'_>); 3] = [
             ("data.tif", ANGLES, &rod),
             ("flats.tif", 2, &|row, _| beam(row)),
             ("darks.tif", 2, &|_, _| 100),
         ];
         for (name, count, counts) in images {
             let mut file = TiffEncoder::new(File::create(folder.path().join(name)).unwrap()).unwrap();
-            let image: Vec<u16> = (0..ROWS * COLUMNS).map(|at| counts(at / COLUMNS, at % COLUMNS)).collect();
+            let image: Vec<u16> = (0..ROWS * COLUMNS)
+                .map(|at| counts(at / COLUMNS, at % COLUMNS))
+                .collect();
             for _ in 0..count {
                 file.write_image::<Gray16>(COLUMNS as u32, ROWS as u32, &image)
                     .unwrap();
@@ -66,17 +75,17 @@ impl Small {
             ..ReconOptions::new(self.path("data.tif"), self.path(out))
         }
     }
+}
 
-    fn refusal(&self, options: &ReconOptions) -> String {
-        match self.prepare(options) {
-            Ok(_) => panic!("not refused"),
-            Err(error) => error.full_text(),
-        }
+fn refusal(options: &ReconOptions) -> String {
+    match prepare(options) {
+        Ok(_) => panic!("not refused"),
+        Err(error) => error.full_text(),
     }
+}
 
-    fn prepare(&self, options: &ReconOptions) -> Result<PreparedRecon, Error> {
-        prepare_recon(options, &Options::default(), &registry())
-    }
+fn prepare(options: &ReconOptions) -> Result<PreparedRecon, Error> {
+    prepare_recon(options, &Options::default(), &registry())
 }
 
 #[test]
@@ -92,7 +101,7 @@ fn options_become_parameters() {
         range: Some(OutputRange::Values([0.0, 0.5])),
         ..small.options("v.zarr")
     };
-    let prepared = small.prepare(&options).unwrap();
+    let prepared = prepare(&options).unwrap();
     assert_eq!((prepared.shape, prepared.passes), ([8, 10, 10], 1));
     let parameter = |node: &str, key: &str| prepared.graph.node(node).unwrap().parameters[key].clone();
     assert_eq!(parameter("scan", "rows"), "4:20");
@@ -112,7 +121,7 @@ fn what_does_not_fit_the_scan_is_named() {
         rows: Some("2:41".parse().unwrap()),
         ..small.options("v.h5")
     };
-    let text = small.refusal(&rows);
+    let text = refusal(&rows);
     assert!(
         text.contains("--rows") && text.contains("2:41") && text.contains("40"),
         "{text}"
@@ -121,26 +130,26 @@ fn what_does_not_fit_the_scan_is_named() {
         rotation_axis: RotationAxisChoice::Px(5000.0),
         ..small.options("v.h5")
     };
-    assert!(small.refusal(&axis).contains("5000"));
+    assert!(refusal(&axis).contains("5000"));
     let ending = small.options("v.docx");
-    assert!(small.refusal(&ending).contains("docx"));
+    assert!(refusal(&ending).contains("docx"));
     let integers = ReconOptions {
         element: ElementType::U8,
         ..small.options("v.h5")
     };
-    assert!(small.refusal(&integers).contains("--range"));
+    assert!(refusal(&integers).contains("--range"));
     let bin = ReconOptions {
         bin: 50,
         ..small.options("v.h5")
     };
-    assert!(small.refusal(&bin).contains("--bin"));
+    assert!(refusal(&bin).contains("--bin"));
 }
 
 #[test]
 fn outputs_are_not_replaced_unasked() {
     let small = Small::new();
     std::fs::write(small.path("v.h5"), "precious").unwrap();
-    let text = small.refusal(&small.options("v.h5"));
+    let text = refusal(&small.options("v.h5"));
     assert!(text.contains("v.h5") && text.contains("--overwrite"), "{text}");
 }
 
@@ -148,8 +157,7 @@ fn outputs_are_not_replaced_unasked() {
 fn short_memory_means_passes() {
     let small = Small::new();
     let options = small.options("v.h5");
-    let whole = small
-        .prepare(&options)
+    let whole = prepare(&options)
         .unwrap()
         .plan
         .explain()
@@ -177,20 +185,44 @@ fn short_memory_means_passes() {
 fn passes_give_the_volume_of_one() {
     let small = Small::new();
     let volume = |out: &str, memory_bytes: Option<u64>| -> (usize, Vec<f32>) {
-        let run = Options { memory_bytes, ..Options::default() };
+        let run = Options {
+            memory_bytes,
+            ..Options::default()
+        };
         let prepared = prepare_recon(&small.options(out), &run, &registry()).unwrap();
         let passes = prepared.passes;
         assert_eq!(prepared.plan.start().unwrap().wait().exit, ExitCode::Done);
         let bytes = std::fs::read(small.path(out)).unwrap();
-        (passes, bytes.chunks_exact(4).map(|voxel| f32::from_le_bytes(voxel.try_into().unwrap())).collect())
+        (
+            passes,
+            bytes
+                .chunks_exact(4)
+                .map(|voxel| f32::from_le_bytes(voxel.try_into().unwrap()))
+                .collect(),
+        )
     };
-    let need = small.prepare(&small.options("v.raw")).unwrap().plan.explain().memory.host_bytes.unwrap();
+    let need = prepare(&small.options("v.raw"))
+        .unwrap()
+        .plan
+        .explain()
+        .memory
+        .host_bytes
+        .unwrap();
     let (one, whole) = volume("one.raw", None);
     let (several, parts) = volume("several.raw", Some(need * 3 / 4));
     assert!(one == 1 && several > 1, "{several} passes");
-    assert_eq!((whole.len(), parts.len()), (ROWS * COLUMNS * COLUMNS, ROWS * COLUMNS * COLUMNS));
-    let largest = whole.iter().fold(0.0, |largest: f32, voxel| largest.max(voxel.abs()));
-    let differ = whole.iter().zip(&parts).filter(|(one, other)| (*one - *other).abs() > 1e-3 * largest).count();
+    assert_eq!(
+        (whole.len(), parts.len()),
+        (ROWS * COLUMNS * COLUMNS, ROWS * COLUMNS * COLUMNS)
+    );
+    let largest = whole
+        .iter()
+        .fold(0.0, |largest: f32, voxel| largest.max(voxel.abs()));
+    let differ = whole
+        .iter()
+        .zip(&parts)
+        .filter(|(one, other)| (*one - *other).abs() > 1e-3 * largest)
+        .count();
     assert_eq!(differ, 0, "of {} voxels", whole.len());
 }
 
@@ -201,7 +233,7 @@ fn a_volume_comes_out() {
         rotation_axis: RotationAxisChoice::Auto,
         ..small.options("v.npy")
     };
-    let prepared = small.prepare(&options).unwrap();
+    let prepared = prepare(&options).unwrap();
     let axis = prepared.axis.unwrap();
     assert!((axis.rotation_axis_px - 11.5).abs() < 0.5, "{axis:?}");
     let report = prepared.plan.start().unwrap().wait();
@@ -218,7 +250,7 @@ fn percentiles_are_taken_from_slices() {
         range: Some(OutputRange::Percentiles([1.0, 99.0])),
         ..small.options("v.tif")
     };
-    let prepared = small.prepare(&options).unwrap();
+    let prepared = prepare(&options).unwrap();
     let [low, high] = prepared.levels.unwrap();
     // The rod attenuates by about ln(9900 / 3900) over its 6 columns; being as wide from everywhere, it is denser within.
     let rod = (9900.0_f32 / 3900.0).ln() / 6.0;

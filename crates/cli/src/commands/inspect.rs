@@ -41,7 +41,7 @@ fn text(told: &Inspection) -> String {
             frames.projections, frames.flats, frames.darks
         );
         if frames.invalid > 0 {
-            roles += &format!(", {} invalid", frames.invalid);
+            write!(roles, ", {} invalid", frames.invalid).ok();
         }
         line("roles", roles);
         if let Some([first, last]) = frames.angle_range_deg {
