@@ -311,7 +311,10 @@ impl LeaseMut {
 
     /// Ends the writing: from now on the block can only be read, and shared.
     pub fn freeze(self, meta: BlockMeta) -> Block {
-        Block { share: self.share, format: self.format, meta, written: self.written }
+        let block = Block { share: self.share, format: self.format, meta, written: self.written };
+        // Should the block be dropped before a device has written it, the buffer still waits for that.
+        block.read_by(block.written.clone());
+        block
     }
 }
 
@@ -402,10 +405,10 @@ impl Block {
         if !self.share.pool.slots.is_unique(self.share.slot) {
             return Err(self);
         }
-        if let Some(fence) = &self.written
-            && self.kind().is_host()
-        {
-            fence.wait();
+        if self.kind().is_host() {
+            for fence in self.share.take_readers() {
+                fence.wait();
+            }
         }
         Ok(LeaseMut { share: self.share, format: self.format, written: self.written })
     }

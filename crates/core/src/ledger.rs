@@ -57,6 +57,8 @@ impl FrameCounts {
 
 /// Most reasons that are told apart; further ones are counted together.
 const MAX_REASONS: usize = 32;
+/// Most rejected frames that are remembered by number.
+const MAX_REJECTED_FRAMES: usize = 100_000;
 /// Most lost ranges that are listed; the last one then covers the rest.
 const MAX_LOST_RANGES: usize = 10_000;
 
@@ -135,11 +137,14 @@ impl Ledger {
         self.received += 1;
         self.count_rejection(reason);
         match frame {
-            Some(frame) if self.announced.is_none_or(|n| frame.number < n) => {
+            Some(frame)
+                if self.announced.is_none_or(|n| frame.number < n)
+                    && self.rejected_frames.len() < MAX_REJECTED_FRAMES =>
+            {
                 self.rejected_frames.insert(frame);
             }
-            Some(_) => {}
-            None => self.rejected_nameless += 1,
+            Some(frame) if self.announced.is_some_and(|n| frame.number >= n) => {}
+            Some(_) | None => self.rejected_nameless += 1,
         }
     }
 
@@ -188,8 +193,8 @@ impl Ledger {
     /// The account as it stands.
     pub fn counts(&self) -> FrameCounts {
         let gaps = self.gaps();
-        let missing: u64 = gaps.iter().map(|[first, last]| last - first + 1).sum();
-        let lost = missing - self.rejected_within(&gaps);
+        let missing = gaps.iter().fold(0_u64, |sum, [first, last]| sum.saturating_add((last - first).saturating_add(1)));
+        let lost = missing.saturating_sub(self.rejected_within(&gaps));
         let lost_ranges = if lost == 0 { Vec::new() } else { self.lost_ranges(&gaps) };
         FrameCounts {
             expected: self.expected(),
@@ -239,7 +244,8 @@ impl Ledger {
     /// Announced, or the span from the first to the last number of each counter.
     fn expected(&self) -> Option<u64> {
         self.announced.or_else(|| {
-            (self.accepted_count > 0).then(|| self.spans().map(|(first, last)| last - first + 1).sum())
+            (self.accepted_count > 0)
+                .then(|| self.spans().fold(0_u64, |sum, (first, last)| sum.saturating_add((last - first).saturating_add(1))))
         })
     }
 
@@ -262,7 +268,7 @@ impl Ledger {
                 if first > next {
                     gaps.push([next, first - 1]);
                 }
-                next = last + 1;
+                next = last.saturating_add(1);
             }
             if next < announced {
                 gaps.push([next, announced - 1]);

@@ -68,14 +68,14 @@ impl Node for Throttle {
         Ok(())
     }
 
-    fn set(&mut self, key: &str, value: &Value) -> Result<(), SetError> {
+    fn set(&mut self, key: &str, value: &Value) -> Result<TakesEffect, SetError> {
         if key != "max_blocks_per_sec" {
             return Err(SetError::Fixed(key.to_owned()));
         }
         let rate = value.as_f64().ok_or_else(|| format!("expected a number, found {value}"));
         self.interval =
             rate.and_then(interval).map_err(|message| SetError::Value { key: key.to_owned(), message })?;
-        Ok(())
+        Ok(TakesEffect::WithNextBlock)
     }
 
     fn forwards(&self) -> bool {

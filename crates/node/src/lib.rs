@@ -23,13 +23,13 @@ pub use journal::{Journal, SeriesRecord, Warning};
 pub use outlet::{Emit, Outlet};
 pub use registry::{Built, KindClass, KindInfo, Registry, RegistryError};
 pub use stop::{Closed, Stop, StopController};
-pub use traits::{Negotiated, Node, NodeConfig, Source, SourceConfig};
+pub use traits::{Negotiated, Node, NodeConfig, Source, SourceConfig, TakesEffect};
 
 /// One import for node authors.
 pub mod prelude {
     pub use crate::{
         BuildContext, BuildError, Event, KindClass, Negotiated, Node, NodeConfig, NodeError, NodeErrorKind, Outlet, Registry,
-        SetError, Source, SourceConfig,
+        SetError, Source, SourceConfig, TakesEffect,
     };
     pub use beamstream_buffer::{Block, LeaseMut, Pool};
     pub use beamstream_core::{

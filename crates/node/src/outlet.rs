@@ -96,7 +96,7 @@ impl Outlet {
     /// # Errors
     /// If the run is halted or nobody is left to receive.
     pub fn push(&mut self, mut block: Block) -> Result<(), NodeError> {
-        block.meta.epoch = self.epoch;
+        block.meta.epoch = block.meta.epoch.max(self.epoch);
         self.emit.emit(Event::Block(block))
     }
 
@@ -105,7 +105,7 @@ impl Outlet {
     /// # Errors
     /// If the run is halted.
     pub fn preview(&mut self, mut block: Block) -> Result<(), NodeError> {
-        block.meta.epoch = self.epoch;
+        block.meta.epoch = block.meta.epoch.max(self.epoch);
         block.meta.preview = true;
         self.emit.preview(block)
     }
@@ -138,7 +138,7 @@ impl Outlet {
         &self.journal
     }
 
-    /// The epoch that blocks are stamped with; set by the engine when a parameter changes.
+    /// The epoch that blocks are stamped with, unless a node before has stamped a later one; set by the engine.
     pub fn set_epoch(&mut self, epoch: u32) {
         self.epoch = epoch;
     }

@@ -19,7 +19,7 @@ pub trait NodeConfig: DeserializeOwned + JsonSchema + Send + 'static {
     /// What runs.
     type Node: Node + 'static;
 
-    /// Builds the node; reads no data and opens no device.
+    /// Builds the node. It may read files that the settings name, but takes no block and opens no device.
     ///
     /// # Errors
     /// [`BuildError`] naming the parameter that is unusable.
@@ -65,6 +65,15 @@ impl Negotiated {
     }
 }
 
+/// From when on a changed parameter shows in the results.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakesEffect {
+    /// The next block is made with it.
+    WithNextBlock,
+    /// The series at hand is finished as it began.
+    WithNextSeries,
+}
+
 /// A step or a sink: a small state machine over `begin (process)* end`.
 ///
 /// A worker thread of its own calls it; it needs no locks and never waits, except in the [`Outlet`].
@@ -93,11 +102,11 @@ pub trait Node: Send {
     /// As the kind of the error says.
     fn end(&mut self, summary: &SeriesSummary, out: &mut Outlet) -> Result<(), NodeError>;
 
-    /// Changes a parameter between two blocks.
+    /// Changes a parameter between two blocks; says from when on results are made with it.
     ///
     /// # Errors
     /// [`SetError`] if the parameter is fixed or the value unusable; nothing has changed then.
-    fn set(&mut self, key: &str, _value: &Value) -> Result<(), SetError> {
+    fn set(&mut self, key: &str, _value: &Value) -> Result<TakesEffect, SetError> {
         Err(SetError::Fixed(key.to_owned()))
     }
 

@@ -7,7 +7,7 @@ use beamstream_node::prelude::*;
 use beamstream_ops::{Backend, BadPixels, FlatField as FlatFieldOp, FlatFieldSpec};
 
 use crate::op_failed;
-use crate::references::References;
+use crate::references::{MAX_GROUPS, References};
 
 /// How several groups of flats are used, for example those from before and from after the scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -70,7 +70,7 @@ impl NodeConfig for FlatFieldConfig {
             spec: FlatFieldSpec { minus_log: self.minus_log },
             flat_groups: self.flat_groups,
             ops: cx.ops.clone(),
-            references: References::default(),
+            references: References::new(self.flat_groups == FlatGroups::Interpolate),
             current: None,
         })
     }
@@ -124,6 +124,12 @@ impl FlatField {
         }
         self.release_held(out)?;
         self.correct(&block, out)
+    }
+
+    /// Sums (f64) and means (f32) of darks and flats, and what the operation derives from them.
+    fn bytes_per_pixel(&self) -> usize {
+        let groups = if self.flat_groups == FlatGroups::Interpolate { MAX_GROUPS } else { 1 };
+        2 * groups * 12 + 24
     }
 
     fn release_held(&mut self, out: &mut Outlet) -> Result<(), NodeError> {
@@ -231,8 +237,7 @@ impl Node for FlatField {
         output.roles = None;
         Ok(Negotiated {
             output,
-            // Sums and means of darks and flats, and what the operation derives from them.
-            memory_bytes: pixels.saturating_mul(48),
+            memory_bytes: pixels.saturating_mul(self.bytes_per_pixel()),
             keeps_blocks: held,
             writes_blocks: 1,
         })
@@ -339,8 +344,8 @@ mod tests {
     fn flats_around_the_scan_are_interpolated() {
         let frames = [
             (0, Role::Flat, 1000),
-            (5, Role::Projection, 500),
-            (10, Role::Flat, 2000),
+            (50, Role::Projection, 500),
+            (100, Role::Flat, 2000),
         ];
         let roles = RoleCounts { darks: 0, flats: 2, projections: 1, references_first: false };
         let settings = json!({ "minus_log": false, "flat_groups": "interpolate" });

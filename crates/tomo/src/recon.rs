@@ -153,13 +153,18 @@ impl Node for Recon {
     }
 
     /// `rotation_axis` can be changed; it takes effect with the next series.
-    fn set(&mut self, key: &str, value: &Value) -> Result<(), SetError> {
+    fn set(&mut self, key: &str, value: &Value) -> Result<TakesEffect, SetError> {
         match key {
             "rotation_axis" | "center" => {
                 let axis: AxisSetting = serde_json::from_value(value.clone())
                     .map_err(|error| SetError::Value { key: key.to_owned(), message: error.to_string() })?;
+                if axis == AxisSetting::Auto && self.config.rotation_axis != AxisSetting::Auto {
+                    // Buffers for keeping all projections were not planned.
+                    let message = "a run that began with a given axis cannot turn to auto".to_owned();
+                    return Err(SetError::Value { key: key.to_owned(), message });
+                }
                 self.config.rotation_axis = axis;
-                Ok(())
+                Ok(TakesEffect::WithNextSeries)
             }
             _ => Err(SetError::Fixed(key.to_owned())),
         }

@@ -7,6 +7,11 @@ use beamstream_ops::{Backend, MeanImage};
 
 use crate::op_failed;
 
+/// Frames whose numbers are this near belong to one group, so that swapped ones do not split it.
+const NEAR: u64 = 16;
+/// Most groups of one role; frames of further ones are added to the last.
+pub(crate) const MAX_GROUPS: usize = 8;
+
 /// Frames of one role that were taken in a row.
 struct Group {
     mean: Box<dyn MeanImage>,
@@ -41,9 +46,16 @@ pub(crate) struct References {
     darks: Stack,
     flats: Stack,
     changed: bool,
+    /// Whether frames taken at other times are kept apart.
+    in_groups: bool,
 }
 
 impl References {
+    /// No darks and flats yet; `in_groups` keeps those taken at other times apart.
+    pub(crate) fn new(in_groups: bool) -> Self {
+        Self { in_groups, ..Self::default() }
+    }
+
     /// Adds a frame. Frames of a new series replace those of an earlier one.
     pub(crate) fn add(&mut self, frame: &Block, header: &SeriesHeader, ops: &dyn Backend) -> Result<(), NodeError> {
         let stack = match frame.meta.role {
@@ -52,7 +64,7 @@ impl References {
             Role::Projection | Role::Invalid => return Ok(()),
         };
         self.changed = true;
-        stack.add(frame, header, ops)
+        stack.add(frame, header, ops, self.in_groups)
     }
 
     /// Sets the mean image of a role from a file.
@@ -109,7 +121,13 @@ impl References {
 }
 
 impl Stack {
-    fn add(&mut self, frame: &Block, header: &SeriesHeader, ops: &dyn Backend) -> Result<(), NodeError> {
+    fn add(
+        &mut self,
+        frame: &Block,
+        header: &SeriesHeader,
+        ops: &dyn Backend,
+        in_groups: bool,
+    ) -> Result<(), NodeError> {
         // A pass over other rows of the same series brings the same frames again, with other rows.
         let came_in = Some((header.id, header.pass.index));
         if self.came_in != came_in || self.format != Some(frame.format()) {
@@ -117,8 +135,11 @@ impl Stack {
         }
         self.fresh = false;
         let number = frame.meta.frame.number;
-        let near = |group: &Group| number + 1 >= group.first && number <= group.last + 1;
-        let group = match self.groups.iter().position(near) {
+        let near = |group: &Group| {
+            !in_groups || number.saturating_add(NEAR) >= group.first && number <= group.last.saturating_add(NEAR)
+        };
+        let full = (self.groups.len() >= MAX_GROUPS).then(|| self.groups.len() - 1);
+        let group = match self.groups.iter().position(near).or(full) {
             Some(at) => &mut self.groups[at],
             None => {
                 let mean = ops.mean_image(frame.format()).map_err(op_failed)?;

@@ -4,7 +4,7 @@
 //! consumers keep, and what its node writes at once.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use beamstream_buffer::Pool;
 use beamstream_core::SeriesHeader;
@@ -31,11 +31,15 @@ pub(crate) struct SeriesSizer {
     names: Vec<String>,
     edges: Vec<PlannedEdge>,
     /// Nodes that are asked and never run, by index; `None` for sources.
-    probes: Mutex<Vec<Option<Box<dyn Node>>>>,
+    probes: Mutex<Probes>,
     limit_bytes: u64,
     /// Memory that sources take for themselves, by index.
     source_bytes: BTreeMap<usize, u64>,
+    /// What the series at hand of each source needs, by index.
+    needs: Mutex<BTreeMap<usize, u64>>,
 }
+
+type Probes = Vec<Option<Box<dyn Node>>>;
 
 /// How many buffers the consumers of a node hold, and the sizes of all nodes from it on.
 struct Branch {
@@ -47,31 +51,32 @@ impl SeriesSizer {
     pub(crate) fn new(
         names: Vec<String>,
         edges: Vec<PlannedEdge>,
-        probes: Vec<Option<Box<dyn Node>>>,
+        probes: Probes,
         limit_bytes: u64,
         source_bytes: BTreeMap<usize, u64>,
     ) -> Self {
-        Self { names, edges, probes: Mutex::new(probes), limit_bytes, source_bytes }
+        Self { names, edges, probes: Mutex::new(probes), limit_bytes, source_bytes, needs: Mutex::default() }
     }
 
     /// Buffers of the pool of `node` for a series that leaves it with `header`.
     ///
-    /// For a source it proves that all pools from there on fit the limit, before the first frame is taken.
+    /// For a source it proves that all pools from there on, and those of other sources, fit the limit, before the
+    /// first frame is taken.
     pub(crate) fn slots(&self, node: usize, header: &SeriesHeader, own: usize) -> Result<usize, NodeError> {
-        let probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+        let probes = self.probes();
         if probes[node].is_some() {
             let branch = self.branch(&probes, node, header);
             return Ok(branch.held + own.max(1));
         }
         drop(probes);
         let sizes = self.sizes(node, header, own);
-        self.prove(&sizes)?;
+        self.prove(node, &sizes)?;
         Ok(sizes[&node].slots)
     }
 
     /// The sizes of all nodes from a source on.
     pub(crate) fn sizes(&self, source: usize, header: &SeriesHeader, own: usize) -> BTreeMap<usize, NodeSize> {
-        let probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+        let probes = self.probes();
         let mut branch = self.branch(&probes, source, header);
         let slots = branch.held + own.max(1);
         let memory_bytes = self.source_bytes.get(&source).copied().unwrap_or(0);
@@ -82,7 +87,7 @@ impl SeriesSizer {
 
     /// What the series would be refused for, node by node: the reasons that negotiation gives.
     pub(crate) fn refusals(&self, source: usize, header: &SeriesHeader) -> Vec<(usize, NodeError)> {
-        let probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+        let probes = self.probes();
         let mut refusals = Vec::new();
         let mut pending = vec![(source, header.clone())];
         while let Some((node, header)) = pending.pop() {
@@ -95,6 +100,10 @@ impl SeriesSizer {
             }
         }
         refusals
+    }
+
+    fn probes(&self) -> MutexGuard<'_, Probes> {
+        self.probes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn branch(&self, probes: &[Option<Box<dyn Node>>], node: usize, header: &SeriesHeader) -> Branch {
@@ -116,9 +125,13 @@ impl SeriesSizer {
         branch
     }
 
-    fn prove(&self, sizes: &BTreeMap<usize, NodeSize>) -> Result<(), NodeError> {
+    fn prove(&self, source: usize, sizes: &BTreeMap<usize, NodeSize>) -> Result<(), NodeError> {
         let need = |size: &NodeSize| size.pool_bytes.saturating_add(size.memory_bytes);
-        let total = sizes.values().map(need).fold(0, u64::saturating_add);
+        let own = sizes.values().map(need).fold(0, u64::saturating_add);
+        let mut needs = self.needs.lock().unwrap_or_else(PoisonError::into_inner);
+        let others = needs.iter().filter(|(other, _)| **other != source).map(|(_, bytes)| *bytes);
+        let total = others.fold(own, u64::saturating_add);
+        needs.insert(source, own);
         if total <= self.limit_bytes {
             return Ok(());
         }

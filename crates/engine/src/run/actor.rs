@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::thread;
 
+use actix::fut::wrap_future;
 use actix::prelude::*;
-use beamstream_node::{BuildContext, Built, Node, Outlet, Registry, SetError, Source};
+use beamstream_node::{BuildContext, Built, Node, Outlet, Registry, SetError, Source, TakesEffect};
 use crossbeam_channel::{Sender, TrySendError};
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -43,7 +44,8 @@ impl Recipe {
 pub(crate) struct NodeActor {
     pub(crate) index: usize,
     pub(crate) id: String,
-    pub(crate) commands: Sender<Command>,
+    /// `None` for sources, whose parameters are fixed once the run has begun.
+    pub(crate) commands: Option<Sender<Command>>,
     pub(crate) supervisor: Addr<Supervisor>,
     pub(crate) recipe: Recipe,
     pub(crate) work: Option<Work>,
@@ -111,7 +113,7 @@ pub(crate) struct NodeRestarted;
 
 /// Changes a parameter of the node between two blocks.
 #[derive(Message)]
-#[rtype(result = "Result<(), SetError>")]
+#[rtype(result = "Result<TakesEffect, SetError>")]
 pub(crate) struct Set {
     pub(crate) key: String,
     pub(crate) value: Value,
@@ -119,17 +121,31 @@ pub(crate) struct Set {
 }
 
 impl Handler<Set> for NodeActor {
-    type Result = ResponseFuture<Result<(), SetError>>;
+    type Result = ResponseActFuture<Self, Result<TakesEffect, SetError>>;
 
     fn handle(&mut self, set: Set, _cx: &mut Self::Context) -> Self::Result {
+        let Set { key, value, epoch } = set;
+        let refuse = |key: &str, what: &str| SetError::Value { key: key.to_owned(), message: what.to_owned() };
         let (reply, answer) = oneshot::channel();
-        let key = set.key.clone();
-        let busy = move |what: &str| SetError::Value { key, message: what.to_owned() };
-        let command = Command { key: set.key, value: set.value, epoch: set.epoch, reply };
-        match self.commands.try_send(command) {
-            Ok(()) => Box::pin(async move { answer.await.unwrap_or_else(|_gone| Err(busy("the node has ended"))) }),
-            Err(TrySendError::Full(_)) => Box::pin(async move { Err(busy("too many changes are waiting already")) }),
-            Err(TrySendError::Disconnected(_)) => Box::pin(async move { Err(busy("the node has ended")) }),
-        }
+        let command = Command { key: key.clone(), value: value.clone(), epoch, reply };
+        let sent = match &self.commands {
+            None => Err(SetError::Fixed(key.clone())),
+            Some(commands) => commands.try_send(command).map_err(|error| match error {
+                TrySendError::Full(_) => refuse(&key, "too many changes are waiting already"),
+                TrySendError::Disconnected(_) => refuse(&key, "the node has ended"),
+            }),
+        };
+        let outcome = async move {
+            sent?;
+            answer.await.unwrap_or_else(|_gone| Err(refuse(&key, "the node has ended"))).map(|effect| (key, effect))
+        };
+        Box::pin(wrap_future(outcome).map(move |outcome, actor: &mut Self, _cx| {
+            let (key, effect) = outcome?;
+            // A node that takes the place of one that panicked begins with the changed parameter.
+            if let Some(parameters) = actor.recipe.parameters.as_object_mut() {
+                parameters.insert(key, value);
+            }
+            Ok(effect)
+        }))
     }
 }

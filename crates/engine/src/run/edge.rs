@@ -245,7 +245,11 @@ impl EdgeReceiver {
                 self.account(event.bytes() as u64, room);
                 Ok(event)
             }
-            RecvLane::Latest { queue, .. } => queue.pop(),
+            RecvLane::Latest { queue, filled } => {
+                // The token goes first: events that come from now on bring a new one.
+                let _token = filled.try_recv();
+                queue.pop()
+            }
         }
     }
 
@@ -499,6 +503,23 @@ mod tests {
         drop(sender);
         assert_eq!(names(&receiver), ["begin 1", "block 3", "block 4", "end"]);
         assert_eq!(receiver.try_recv().unwrap_err(), TryRecvError::Disconnected);
+    }
+
+    #[test]
+    fn a_drained_edge_lets_its_receiver_sleep() {
+        let pool = Pool::host("p", 8, FRAME.bytes()).unwrap();
+        let (_controller, stop) = StopController::new();
+        for policy in [Policy::Latest, Policy::Block] {
+            let (mut sender, receiver) = edge("a -> b", policy, Capacity { blocks: 4, bytes: 10_000 });
+            sender.send(begin(1), &stop).unwrap();
+            sender.send(block(&pool, 0), &stop).unwrap();
+            assert_eq!(names(&receiver), ["begin 1", "block 0"]);
+            let mut select = Select::new();
+            receiver.select(&mut select);
+            assert!(select.ready_timeout(Duration::ZERO).is_err(), "{policy:?}: ready without an event");
+            sender.send(end(), &stop).unwrap();
+            assert!(select.ready_timeout(Duration::ZERO).is_ok(), "{policy:?}: an event is not seen");
+        }
     }
 
     #[test]

@@ -228,7 +228,7 @@ struct Prepared {
     id: String,
     work: Work,
     recipe: Recipe,
-    commands: crossbeam_channel::Sender<super::worker::Command>,
+    commands: Option<crossbeam_channel::Sender<super::worker::Command>>,
 }
 
 impl Prepared {
@@ -292,6 +292,7 @@ fn wire(plan: Plan, controller: StopController, stop: &Stop) -> Wired {
             parameters: planned.parameters,
             cx: planned.cx,
         };
+        let commands = (!is_source).then_some(commands);
         works.push(Prepared { index, id: planned.id, work, recipe, commands });
     }
     let shared = RunShared {

@@ -108,6 +108,7 @@ impl Handler<NodeExited> for Supervisor {
 
     fn handle(&mut self, exited: NodeExited, _cx: &mut Self::Context) {
         let node = self.shared.nodes[exited.index].id.clone();
+        self.shared.nodes[exited.index].stats.set_state(WorkerState::Done);
         tracing::debug!(%node, exit = ?exited.exit, "node ended");
         let failure = match exited.exit {
             Exit::Finished | Exit::Stopped | Exit::DownstreamClosed => None,
@@ -170,7 +171,7 @@ impl Handler<SetParameter> for Supervisor {
                 shared.note_change(epoch, &change.node, &change.key, &change.value);
             }
             // Whoever asked may have stopped waiting.
-            drop(change.reply.try_send(outcome.map(|()| epoch)));
+            drop(change.reply.try_send(outcome.map(|_effect| epoch)));
         }));
     }
 }

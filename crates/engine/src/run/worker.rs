@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use beamstream_core::{SeriesHeader, SeriesSummary};
-use beamstream_node::{Event, Node, NodeError, NodeErrorKind, Outlet, SetError, Source, Stop};
+use beamstream_node::{Event, Node, NodeError, NodeErrorKind, Outlet, SetError, Source, Stop, TakesEffect};
 use crossbeam_channel::{Receiver, Select, TryRecvError};
 use crossbeam_utils::Backoff;
 use serde_json::Value;
@@ -35,7 +35,7 @@ pub(crate) struct Command {
     pub(crate) value: Value,
     /// The epoch that the change begins, if it is accepted.
     pub(crate) epoch: u32,
-    pub(crate) reply: oneshot::Sender<Result<(), SetError>>,
+    pub(crate) reply: oneshot::Sender<Result<TakesEffect, SetError>>,
 }
 
 /// What outlives a node that panicked: with it a new one can take the place.
@@ -67,7 +67,7 @@ pub(crate) fn run_source(source: &mut dyn Source, outlet: &mut Outlet, stats: &N
 /// Runs a step or sink until its input is over; gives the seat back if the node panicked.
 pub(crate) fn run_node(node: Box<dyn Node>, seat: Seat) -> (Exit, Option<Seat>) {
     let Seat { input, outlet, commands, stop, stats } = seat;
-    let mut worker = Worker { node, outlet, stop: stop.clone(), stats, series: Series::None };
+    let mut worker = Worker { node, outlet, stop: stop.clone(), stats, series: Series::None, next_epoch: None };
     let exit = worker.run(&Inputs { input: &input, commands: &commands, stop: &stop });
     if let Exit::Panicked(_) = exit {
         worker.abort_series();
@@ -100,6 +100,8 @@ struct Worker {
     stop: Stop,
     stats: Arc<NodeStats>,
     series: Series,
+    /// The epoch that begins with the next series.
+    next_epoch: Option<u32>,
 }
 
 impl Worker {
@@ -148,8 +150,10 @@ impl Worker {
     fn obey(&mut self, commands: &Receiver<Command>) {
         while let Ok(command) = commands.try_recv() {
             let outcome = self.node.set(&command.key, &command.value);
-            if outcome.is_ok() {
-                self.outlet.set_epoch(command.epoch);
+            match outcome {
+                Ok(TakesEffect::WithNextBlock) => self.outlet.set_epoch(command.epoch),
+                Ok(TakesEffect::WithNextSeries) => self.next_epoch = Some(command.epoch),
+                Err(_) => {}
             }
             // Whoever asked may have stopped waiting for the answer.
             drop(command.reply.send(outcome));
@@ -180,6 +184,9 @@ impl Worker {
 
     fn begin(&mut self, header: &Arc<SeriesHeader>) -> Result<(), NodeError> {
         self.series = Series::Skipped;
+        if let Some(epoch) = self.next_epoch.take() {
+            self.outlet.set_epoch(epoch);
+        }
         let agreed = self.node.negotiate(header)?;
         self.outlet.begin(agreed.output, agreed.writes_blocks)?;
         self.series = Series::Active(header.clone());
@@ -187,13 +194,13 @@ impl Worker {
     }
 
     fn end(&mut self, summary: &SeriesSummary) -> Result<(), NodeError> {
-        match std::mem::replace(&mut self.series, Series::None) {
-            Series::Active(_) => {
-                self.node.end(summary, &mut self.outlet)?;
-                self.outlet.end(summary.clone())
-            }
-            Series::None | Series::Skipped => Ok(()),
+        if let Series::Active(_) = self.series {
+            // Until both are done the series stays active, so that a failure is passed on as its end.
+            self.node.end(summary, &mut self.outlet)?;
+            self.outlet.end(summary.clone())?;
         }
+        self.series = Series::None;
+        Ok(())
     }
 
     /// Decides what a failure means.

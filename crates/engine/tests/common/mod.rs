@@ -214,11 +214,11 @@ impl Node for Add {
     fn end(&mut self, _summary: &SeriesSummary, _out: &mut Outlet) -> Result<(), NodeError> {
         Ok(())
     }
-    fn set(&mut self, key: &str, value: &Value) -> Result<(), SetError> {
+    fn set(&mut self, key: &str, value: &Value) -> Result<TakesEffect, SetError> {
         match (key, value.as_u64()) {
             ("add", Some(add)) => {
                 self.0.add = add as u32;
-                Ok(())
+                Ok(TakesEffect::WithNextBlock)
             }
             _ => Err(SetError::Fixed(key.to_owned())),
         }

@@ -187,6 +187,8 @@ impl Assembler {
         changed
             .iter()
             .filter_map(|ordinal| self.entries.get(ordinal))
+            // A series without a frame may be armed again; it is told once it is over.
+            .filter(|entry| entry.ledger.is_closed() || !entry.ledger.is_untouched())
             .map(account)
             .collect()
     }

@@ -123,12 +123,16 @@ impl Run<'_> {
                 .assembler
                 .deadline()
                 .map_or(next_report, |deadline| deadline.min(next_report));
-            if let Some(mut message) = next(messages, self.out, wake) {
-                self.message(&mut message)?;
-            }
+            let message = next(messages, self.out, wake);
             let now = Instant::now();
-            self.assembler.poll(now);
-            self.work(None)?;
+            match message {
+                Some(mut message) => self.message(&mut message)?,
+                // Silence counts only while nothing waits in line: a slow pipeline is not a silent detector.
+                None => {
+                    self.assembler.poll(now);
+                    self.work(None)?;
+                }
+            }
             if now >= next_report {
                 self.report();
                 next_report = now + REPORT_EVERY;
