@@ -177,6 +177,9 @@ impl Session {
             let weight = self.weights.take(number, angle_rad);
             projections.push(ProjectionBlock { block, first_row, angle_rad, weight });
         }
+        if self.sums.is_none() {
+            self.note_axis(out);
+        }
         self.sums()?.accumulate(&projections).map_err(op_failed)?;
         if out.wants_previews() && self.preview.is_due(batch.len() as u64) {
             self.show(out, self.weights.scale_so_far())?;
@@ -266,11 +269,17 @@ impl Session {
         BlockMeta::new(FrameId::new(z as u64), Role::Projection)
     }
 
-    fn note(&self, out: &Outlet) {
+    /// Tells the axis, that of the middle row where it is tilted.
+    fn note_axis(&self, out: &Outlet) {
         let axis = self.setup.spec.rotation_axis.of_row(self.setup.spec.rows / 2);
         let window = self.header.window;
         out.journal().series(self.header.id, |record| {
             record.rotation_axis_px = axis.map(|axis| window.column_to_detector(axis));
+        });
+    }
+
+    fn note(&self, out: &Outlet) {
+        out.journal().series(self.header.id, |record| {
             record.projections = Some(self.weights.count());
             record.angle_range_rad = self.weights.range_rad();
         });
