@@ -28,10 +28,7 @@ pub fn rotation_axis(at_0: &[f32], at_180: &[f32], shape: Shape) -> Result<AxisE
     check_size(shape.len(), at_180.len())?;
     let columns = shape.columns;
     let middle_px = (columns as f64 - 1.0) / 2.0;
-    let nothing = AxisEstimate {
-        rotation_axis_px: middle_px,
-        confidence: 0.0,
-    };
+    let nothing = AxisEstimate { rotation_axis_px: middle_px, confidence: 0.0 };
     if shape.rows == 0 || columns < 4 {
         return Ok(nothing);
     }
@@ -46,33 +43,20 @@ pub fn rotation_axis(at_0: &[f32], at_180: &[f32], shape: Shape) -> Result<AxisE
         })
         .collect();
     let most = ((1.0 - MIN_OVERLAP) * columns as f64) as isize;
-    let values: Vec<f64> = (-most..=most)
-        .map(|shift| correlation(&bands, columns, shift))
-        .collect();
-    let Some((best, peak)) = values
-        .iter()
-        .copied()
-        .enumerate()
-        .max_by(|a, b| a.1.total_cmp(&b.1))
-    else {
+    let values: Vec<f64> = (-most..=most).map(|shift| correlation(&bands, columns, shift)).collect();
+    let Some((best, peak)) = values.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1)) else {
         return Ok(nothing);
     };
     if peak <= 0.0 {
         return Ok(nothing);
     }
-    let neighbours = best
-        .checked_sub(1)
-        .and_then(|before| values.get(before))
-        .zip(values.get(best + 1));
+    let neighbours = best.checked_sub(1).and_then(|before| values.get(before)).zip(values.get(best + 1));
     let (between, limit) = match neighbours {
         Some((before, after)) => (vertex(*before, peak, *after), 1.0),
         None => (0.0, CONFIDENCE_AT_END),
     };
     let shift = best as f64 - most as f64 + between;
-    Ok(AxisEstimate {
-        rotation_axis_px: middle_px + shift / 2.0,
-        confidence: peak.min(limit),
-    })
+    Ok(AxisEstimate { rotation_axis_px: middle_px + shift / 2.0, confidence: peak.min(limit) })
 }
 
 /// Some rows of both projections, averaged.
@@ -116,21 +100,13 @@ fn correlation(bands: &[Band], columns: usize, shift: isize) -> f64 {
     }
     let scale = (first_square * other_square).sqrt();
     // Rounding of a flat image is no structure.
-    if scale > 1e-12 * (columns * bands.len()) as f64 {
-        product / scale
-    } else {
-        0.0
-    }
+    if scale > 1e-12 * (columns * bands.len()) as f64 { product / scale } else { 0.0 }
 }
 
 /// Where a parabola through values at -1, 0 and 1 is highest.
 fn vertex(before: f64, peak: f64, after: f64) -> f64 {
     let curvature = 2.0 * peak - before - after;
-    if curvature > 0.0 {
-        (0.5 * (after - before) / curvature).clamp(-0.5, 0.5)
-    } else {
-        0.0
-    }
+    if curvature > 0.0 { (0.5 * (after - before) / curvature).clamp(-0.5, 0.5) } else { 0.0 }
 }
 
 #[cfg(test)]
@@ -163,21 +139,11 @@ mod tests {
 
     #[test]
     fn axis_of_the_phantom_is_found_between_columns() {
-        for (columns, off) in [
-            (128, -5.3),
-            (129, 0.0),
-            (200, 9.5),
-            (128, 0.5),
-            (64, 3.1),
-            (97, -11.0),
-        ] {
+        for (columns, off) in [(128, -5.3), (129, 0.0), (200, 9.5), (128, 0.5), (64, 3.1), (97, -11.0)] {
             let axis_px = (columns as f64 - 1.0) / 2.0 + off;
             let [at_0, at_180] = pair(columns, 5, axis_px);
             let found = rotation_axis(&at_0, &at_180, Shape::new(5, columns)).unwrap();
-            assert!(
-                (found.rotation_axis_px - axis_px).abs() < 0.1,
-                "{columns} {axis_px}: {found:?}"
-            );
+            assert!((found.rotation_axis_px - axis_px).abs() < 0.1, "{columns} {axis_px}: {found:?}");
             assert!(found.confidence > 0.9, "{found:?}");
         }
     }
@@ -203,16 +169,8 @@ mod tests {
             let found = rotation_axis(&noise(288, seed), &noise(288, seed + 100), shape).unwrap();
             assert!(found.confidence < 0.5, "{found:?}");
         }
-        assert_eq!(
-            rotation_axis(&[0.7; 288], &[0.7; 288], shape).unwrap().confidence,
-            0.0
-        );
-        assert_eq!(
-            rotation_axis(&[0.7], &[0.7], Shape::new(1, 1))
-                .unwrap()
-                .confidence,
-            0.0
-        );
+        assert_eq!(rotation_axis(&[0.7; 288], &[0.7; 288], shape).unwrap().confidence, 0.0);
+        assert_eq!(rotation_axis(&[0.7], &[0.7], Shape::new(1, 1)).unwrap().confidence, 0.0);
         assert!(rotation_axis(&[0.0; 3], &[0.0; 288], shape).is_err());
     }
 }

@@ -22,9 +22,7 @@ pub struct CpuBackend {
 impl CpuBackend {
     /// Operations that use up to `threads` threads each, one at least.
     pub fn new(threads: usize) -> Self {
-        Self {
-            threads: threads.max(1),
-        }
+        Self { threads: threads.max(1) }
     }
 
     /// Threads of a reconstruction.
@@ -43,10 +41,7 @@ impl Backend for CpuBackend {
     }
 
     fn mean_image(&self, format: Format) -> Result<Box<dyn MeanImageOp>, OpError> {
-        Ok(Box::new(BlockMean {
-            format,
-            mean: MeanImage::new(format.element, format.shape.len()),
-        }))
+        Ok(Box::new(BlockMean { format, mean: MeanImage::new(format.element, format.shape.len()) }))
     }
 
     fn flat_field(&self, spec: &FlatFieldSpec, format: Format) -> Result<Box<dyn FlatFieldOp>, OpError> {
@@ -56,10 +51,7 @@ impl Backend for CpuBackend {
 
     fn reconstruction(&self, spec: &ReconSpec) -> Result<Box<dyn Reconstruction>, OpError> {
         let sums = accumulator(spec, self.threads)?;
-        Ok(Box::new(BlockReconstruction {
-            spec: spec.clone(),
-            sums,
-        }))
+        Ok(Box::new(BlockReconstruction { spec: spec.clone(), sums }))
     }
 
     fn reconstruction_memory(&self, spec: &ReconSpec) -> Memory {
@@ -67,11 +59,7 @@ impl Backend for CpuBackend {
     }
 
     fn slices_at_once(&self, spec: &ReconSpec) -> usize {
-        RowGroup::split(spec.rows)
-            .iter()
-            .map(|group| group.rows.len())
-            .max()
-            .unwrap_or(1)
+        RowGroup::split(spec.rows).iter().map(|group| group.rows.len()).max().unwrap_or(1)
     }
 
     fn rescale(&self, from: &Block, range: [f32; 2], to: &mut LeaseMut) -> Result<(), OpError> {
@@ -119,14 +107,8 @@ struct BlockFlatField {
 impl FlatFieldOp for BlockFlatField {
     fn set_references(&mut self, dark: &[f32], flats: &[&[f32]]) -> Result<(), OpError> {
         let expected = self.format.shape.len();
-        if let Some(other) = std::iter::once(&dark)
-            .chain(flats)
-            .find(|image| image.len() != expected)
-        {
-            return Err(OpError::ReferenceLength {
-                expected,
-                found: other.len(),
-            });
+        if let Some(other) = std::iter::once(&dark).chain(flats).find(|image| image.len() != expected) {
+            return Err(OpError::ReferenceLength { expected, found: other.len() });
         }
         self.field.set_references(dark, flats).map_err(pixel_error)
     }
@@ -134,9 +116,7 @@ impl FlatFieldOp for BlockFlatField {
     fn correct(&mut self, frame: &Block, later: f32, to: &mut LeaseMut) -> Result<BadPixels, OpError> {
         expect(self.format, frame.format())?;
         expect(self.format.with_element(ElementType::F32), to.format())?;
-        self.field
-            .correct(frame.bytes(), later, to.elements_mut()?)
-            .map_err(pixel_error)
+        self.field.correct(frame.bytes(), later, to.elements_mut()?).map_err(pixel_error)
     }
 }
 
@@ -155,10 +135,7 @@ impl Reconstruction for BlockReconstruction {
             let expected = self.spec.rows * columns;
             let pixels = pixels
                 .get(first..first + expected)
-                .ok_or(ReconError::ProjectionLength {
-                    expected: first + expected,
-                    found: pixels.len(),
-                })?;
+                .ok_or(ReconError::ProjectionLength { expected: first + expected, found: pixels.len() })?;
             projections.push(Projection {
                 pixels,
                 angle_rad: projection.angle_rad,
@@ -193,16 +170,10 @@ fn expect(expected: Format, found: Format) -> Result<(), OpError> {
     if expected == found {
         Ok(())
     } else {
-        Err(OpError::Format {
-            expected: expected.to_string(),
-            found: found.to_string(),
-        })
+        Err(OpError::Format { expected: expected.to_string(), found: found.to_string() })
     }
 }
 
 fn pixel_error(error: PixelError) -> OpError {
-    OpError::Device {
-        device: DeviceId::Cpu,
-        cause: error.to_string(),
-    }
+    OpError::Device { device: DeviceId::Cpu, cause: error.to_string() }
 }

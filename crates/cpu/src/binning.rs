@@ -60,14 +60,7 @@ mod tests {
     fn means_leave_out_masked_pixels_and_rests() {
         let frame: [u16; 15] = [1, 3, 10, 65535, 9, 5, 7, 20, 30, 9, 8, 8, 8, 8, 8];
         let mut out = [0.0; 2];
-        bin(
-            bytemuck::cast_slice(&frame),
-            ElementType::U16,
-            Shape::new(3, 5),
-            2,
-            &mut out,
-        )
-        .unwrap();
+        bin(bytemuck::cast_slice(&frame), ElementType::U16, Shape::new(3, 5), 2, &mut out).unwrap();
         assert_eq!(out, [4.0, 20.0]);
         bin(&[255], ElementType::U8, Shape::new(1, 1), 1, &mut out[..1]).unwrap();
         assert!(out[0].is_nan());

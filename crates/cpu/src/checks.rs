@@ -8,30 +8,17 @@ pub(crate) fn check_projections(spec: &ReconSpec, projections: &[Projection<'_>]
     let expected = spec.rows * spec.columns;
     for projection in projections {
         if projection.pixels.len() != expected {
-            return Err(ReconError::ProjectionLength {
-                expected,
-                found: projection.pixels.len(),
-            });
+            return Err(ReconError::ProjectionLength { expected, found: projection.pixels.len() });
         }
         if !projection.angle_rad.is_finite() || !projection.weight.is_finite() {
-            return Err(ReconError::Angle {
-                angle_rad: projection.angle_rad,
-                weight: projection.weight,
-            });
+            return Err(ReconError::Angle { angle_rad: projection.angle_rad, weight: projection.weight });
         }
     }
     Ok(())
 }
 
 pub(crate) fn check_row(spec: &ReconSpec, row: usize) -> Result<(), ReconError> {
-    if row < spec.rows {
-        Ok(())
-    } else {
-        Err(ReconError::Row {
-            rows: spec.rows,
-            found: row,
-        })
-    }
+    if row < spec.rows { Ok(()) } else { Err(ReconError::Row { rows: spec.rows, found: row }) }
 }
 
 pub(crate) fn check_room(spec: &ReconSpec, slice: &[f32]) -> Result<(), ReconError> {
@@ -39,10 +26,7 @@ pub(crate) fn check_room(spec: &ReconSpec, slice: &[f32]) -> Result<(), ReconErr
     if slice.len() == expected {
         Ok(())
     } else {
-        Err(ReconError::SliceLength {
-            expected,
-            found: slice.len(),
-        })
+        Err(ReconError::SliceLength { expected, found: slice.len() })
     }
 }
 
@@ -53,16 +37,10 @@ pub(crate) fn check_group(
     out: &[&mut [f32]],
 ) -> Result<(), ReconError> {
     let Some(rows) = groups.get(group).map(|group| group.rows.len()) else {
-        return Err(ReconError::Group {
-            groups: groups.len(),
-            found: group,
-        });
+        return Err(ReconError::Group { groups: groups.len(), found: group });
     };
     if out.len() != rows {
-        return Err(ReconError::Slices {
-            expected: rows,
-            found: out.len(),
-        });
+        return Err(ReconError::Slices { expected: rows, found: out.len() });
     }
     out.iter().try_for_each(|slice| check_room(spec, slice))
 }

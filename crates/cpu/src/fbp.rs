@@ -62,16 +62,11 @@ impl Line {
     fn new(size: usize, axis_px: f64) -> Self {
         // Beyond the corners: pixels past the end of a line, and places that are loaded along.
         let reach = (size as f64 * FRAC_1_SQRT_2).ceil() as i64 + 1 + PIXELS as i64 + WIDTH as i64;
-        Self {
-            first_column: axis_px.floor() as i64 - reach,
-            places: 2 * reach as usize + 2,
-        }
+        Self { first_column: axis_px.floor() as i64 - reach, places: 2 * reach as usize + 2 }
     }
 
     fn place(self, column: usize) -> Option<usize> {
-        usize::try_from(column as i64 - self.first_column)
-            .ok()
-            .filter(|place| *place < self.places)
+        usize::try_from(column as i64 - self.first_column).ok().filter(|place| *place < self.places)
     }
 }
 
@@ -120,26 +115,14 @@ impl FbpAccumulator {
     }
 
     fn add_batch(&mut self, batch: &[Projection<'_>]) {
-        let Self {
-            spec,
-            filter,
-            groups,
-            volumes,
-            workers,
-            multipliers,
-            spectra,
-            filtered,
-            line,
-        } = self;
+        let Self { spec, filter, groups, volumes, workers, multipliers, spectra, filtered, line } = self;
         let half_spectrum = filter.fft.len() / 2 + 1;
         multipliers.resize(batch.len() * half_spectrum, [0.0; 2]);
         for (out, projection) in multipliers.chunks_mut(half_spectrum).zip(batch) {
             filter.multipliers(projection.weight, 0.0, out);
         }
-        let rays: Vec<Ray> = batch
-            .iter()
-            .map(|p| Ray::new(p.angle_rad, spec.size(), filter.axis_px(), *line))
-            .collect();
+        let rays: Vec<Ray> =
+            batch.iter().map(|p| Ray::new(p.angle_rad, spec.size(), filter.axis_px(), *line)).collect();
         workers.install(|| {
             for (group, volume) in groups.iter().zip(volumes) {
                 let spectra = floats_of(spectra, batch.len() * filter.frequencies() * group.floats());
@@ -150,20 +133,17 @@ impl FbpAccumulator {
                 let block = BLOCK_ROWS * spec.size() * group.floats();
                 let floats =
                     &mut bytemuck::cast_slice_mut::<Cell, f32>(volume)[..spec.slice_len() * group.floats()];
-                floats
-                    .par_chunks_mut(block)
-                    .enumerate()
-                    .for_each(|(index, rows)| {
-                        let job = BlockJob {
-                            size: spec.size(),
-                            first_row: index * BLOCK_ROWS,
-                            rows,
-                            rays: &rays,
-                            filtered,
-                            line_floats,
-                        };
-                        with_lanes!(group.lanes, L => run(BlockKernel::<L>(job)));
-                    });
+                floats.par_chunks_mut(block).enumerate().for_each(|(index, rows)| {
+                    let job = BlockJob {
+                        size: spec.size(),
+                        first_row: index * BLOCK_ROWS,
+                        rows,
+                        rays: &rays,
+                        filtered,
+                        line_floats,
+                    };
+                    with_lanes!(group.lanes, L => run(BlockKernel::<L>(job)));
+                });
             }
         });
     }
@@ -189,22 +169,14 @@ fn unfilter(
     let together = WIDTH / group.lanes;
     let spectrum_floats = filter.frequencies() * group.floats();
     let jobs = filtered.par_chunks_mut(together * line.places * group.floats());
-    jobs.zip(spectra.par_chunks(together * spectrum_floats))
-        .for_each(|(filtered, spectra)| {
-            workers.with_scratch(|scratch| {
-                // Places off the detector are not written below.
-                filtered.fill(0.0);
-                let job = InverseJob {
-                    filter,
-                    spectra,
-                    spectrum_floats,
-                    line,
-                    filtered,
-                    scratch,
-                };
-                with_lanes!(group.lanes, L => run(InverseKernel::<L>(job)));
-            });
+    jobs.zip(spectra.par_chunks(together * spectrum_floats)).for_each(|(filtered, spectra)| {
+        workers.with_scratch(|scratch| {
+            // Places off the detector are not written below.
+            filtered.fill(0.0);
+            let job = InverseJob { filter, spectra, spectrum_floats, line, filtered, scratch };
+            with_lanes!(group.lanes, L => run(InverseKernel::<L>(job)));
         });
+    });
 }
 
 struct InverseJob<'a> {
@@ -223,24 +195,9 @@ impl<const L: usize> Kernel for InverseKernel<'_, L> {
 
     #[inline(always)]
     fn run<V: Lanes>(self) {
-        let InverseJob {
-            filter,
-            spectra,
-            spectrum_floats,
-            line,
-            filtered,
-            scratch,
-        } = self.0;
-        let source = Spectra::<L> {
-            values: spectra,
-            spectrum_floats,
-            len: filter.fft.len(),
-        };
-        let mut sink = Lines::<L> {
-            columns: filter.columns(),
-            line,
-            filtered,
-        };
+        let InverseJob { filter, spectra, spectrum_floats, line, filtered, scratch } = self.0;
+        let source = Spectra::<L> { values: spectra, spectrum_floats, len: filter.fft.len() };
+        let mut sink = Lines::<L> { columns: filter.columns(), line, filtered };
         filter.fft.run::<V>(1, &mut scratch.fft, &source, &mut sink);
     }
 }
@@ -324,11 +281,7 @@ impl Ray {
         let fixed = |value: f64| (value * ONE).round() as i64;
         let middle = (size - 1) as f64 / 2.0;
         let axis_place = axis_px - line.first_column as f64;
-        Self {
-            origin: fixed(axis_place - middle * (cos + sin)),
-            along_x: fixed(cos),
-            along_y: fixed(sin),
-        }
+        Self { origin: fixed(axis_place - middle * (cos + sin)), along_x: fixed(cos), along_y: fixed(sin) }
     }
 }
 
@@ -350,19 +303,10 @@ impl<const L: usize> Kernel for BlockKernel<'_, L> {
 
     #[inline(always)]
     fn run<V: Lanes>(self) {
-        let BlockJob {
-            size,
-            first_row,
-            rows,
-            rays,
-            filtered,
-            line_floats,
-        } = self.0;
+        let BlockJob { size, first_row, rows, rays, filtered, line_floats } = self.0;
         for start in (0..size).step_by(BLOCK_COLUMNS) {
             let end = size.min(start + BLOCK_COLUMNS);
-            let blocks = rays
-                .chunks(BLOCK_PROJECTIONS)
-                .zip(filtered.chunks(BLOCK_PROJECTIONS * line_floats));
+            let blocks = rays.chunks(BLOCK_PROJECTIONS).zip(filtered.chunks(BLOCK_PROJECTIONS * line_floats));
             for (rays, lines) in blocks {
                 for (y, row) in rows.chunks_exact_mut(size * 2 * L).enumerate() {
                     let y = (first_row + y) as i64;
@@ -485,11 +429,8 @@ impl Accumulate for FbpAccumulator {
     fn slice(&self, row: usize, out: &mut [f32]) -> Result<(), ReconError> {
         check_row(&self.spec, row)?;
         check_room(&self.spec, out)?;
-        for (group, volume) in self
-            .groups
-            .iter()
-            .zip(&self.volumes)
-            .filter(|(group, _)| group.rows.contains(&row))
+        for (group, volume) in
+            self.groups.iter().zip(&self.volumes).filter(|(group, _)| group.rows.contains(&row))
         {
             pick(volume, group.floats(), row - group.rows.start, out);
         }
@@ -502,28 +443,20 @@ impl Accumulate for FbpAccumulator {
 
     fn slices(&mut self, group: usize, out: &mut [&mut [f32]]) -> Result<(), ReconError> {
         check_group(&self.spec, &self.groups, group, out)?;
-        let (volume, floats, size) = (
-            &self.volumes[group],
-            self.groups[group].floats(),
-            self.spec.size(),
-        );
+        let (volume, floats, size) = (&self.volumes[group], self.groups[group].floats(), self.spec.size());
         self.workers.install(|| {
             // By blocks of voxels, so that what is read stays in the cache for all rows.
             let mut parts: Vec<_> = out.iter_mut().map(|slice| slice.chunks_mut(size)).collect();
-            let lines: Vec<Vec<&mut [f32]>> = (0..size)
-                .map(|_| parts.iter_mut().filter_map(Iterator::next).collect())
-                .collect();
+            let lines: Vec<Vec<&mut [f32]>> =
+                (0..size).map(|_| parts.iter_mut().filter_map(Iterator::next).collect()).collect();
             let voxels: &[f32] = bytemuck::cast_slice(volume);
-            lines
-                .into_par_iter()
-                .zip(voxels.par_chunks(size * floats))
-                .for_each(|(lines, voxels)| {
-                    for (within, line) in lines.into_iter().enumerate() {
-                        for (to, voxel) in line.iter_mut().zip(voxels.chunks_exact(floats)) {
-                            *to = voxel[within];
-                        }
+            lines.into_par_iter().zip(voxels.par_chunks(size * floats)).for_each(|(lines, voxels)| {
+                for (within, line) in lines.into_iter().enumerate() {
+                    for (to, voxel) in line.iter_mut().zip(voxels.chunks_exact(floats)) {
+                        *to = voxel[within];
                     }
-                });
+                }
+            });
         });
         Ok(())
     }
@@ -531,9 +464,7 @@ impl Accumulate for FbpAccumulator {
     fn reset(&mut self) {
         let Self { workers, volumes, .. } = self;
         workers.install(|| {
-            volumes
-                .par_iter_mut()
-                .for_each(|volume| volume.fill(Cell::default()));
+            volumes.par_iter_mut().for_each(|volume| volume.fill(Cell::default()));
         });
     }
 }

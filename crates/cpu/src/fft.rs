@@ -17,9 +17,7 @@ pub(crate) fn good_length(least: usize) -> usize {
     let is_good = |n: usize| [2, 3, 5].iter().fold(n, |rest, prime| without(rest, *prime)) == 1;
     // There is a power of two at most twice as far.
     let least = least.max(2);
-    (least..=2 * least)
-        .find(|n| n % 2 == 0 && is_good(*n))
-        .unwrap_or(least)
+    (least..=2 * least).find(|n| n % 2 == 0 && is_good(*n)).unwrap_or(least)
 }
 
 fn without(mut n: usize, prime: usize) -> usize {
@@ -52,11 +50,7 @@ impl FftScratch {
             vec![Cell::default(); TOGETHER * transforms.iter().map(|fft| cells(fft)).max().unwrap_or(0)]
         };
         let short = |fft: &LaneFft| fft.first.len.max(fft.second.len);
-        Self {
-            work: room(|fft| fft.first.len * fft.pitch()),
-            here: room(short),
-            there: room(short),
-        }
+        Self { work: room(|fft| fft.first.len * fft.pitch()), here: room(short), there: room(short) }
     }
 }
 
@@ -89,11 +83,7 @@ impl LaneFft {
         let n1 = (1..=len.isqrt()).rev().find(divides).unwrap_or(1);
         let n2 = len / n1;
         let twiddles = (0..len).map(|at| root((at / n1) * (at % n1), len)).collect();
-        Self {
-            first: ShortFft::new(n1),
-            second: ShortFft::new(n2),
-            twiddles,
-        }
+        Self { first: ShortFft::new(n1), second: ShortFft::new(n2), twiddles }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -120,9 +110,7 @@ impl LaneFft {
         for j2 in 0..n2 {
             for j1 in 0..n1 {
                 for sequence in 0..sequences {
-                    source
-                        .load::<V>(sequence, j1 * n2 + j2)
-                        .store(&mut here[sequence * n1 + j1]);
+                    source.load::<V>(sequence, j1 * n2 + j2).store(&mut here[sequence * n1 + j1]);
                 }
             }
             let twiddles = &self.twiddles[j2 * n1..][..n1];
@@ -139,8 +127,7 @@ impl LaneFft {
         for k1 in 0..n1 {
             let line = |sequence: usize| (sequence * n1 + k1) * pitch;
             for sequence in 0..sequences {
-                self.second
-                    .run::<V>(&mut work[line(sequence)..], &mut there[sequence * n2..]);
+                self.second.run::<V>(&mut work[line(sequence)..], &mut there[sequence * n2..]);
             }
             for k2 in 0..n2 {
                 for sequence in 0..sequences {
@@ -176,19 +163,11 @@ impl ShortFft {
         let (mut rest, mut stride) = (len, 1);
         let mut stages = Vec::new();
         while rest > 1 {
-            let radix = [4, 2, 3, 5]
-                .into_iter()
-                .find(|r| rest.is_multiple_of(*r))
-                .unwrap_or(rest);
+            let radix = [4, 2, 3, 5].into_iter().find(|r| rest.is_multiple_of(*r)).unwrap_or(rest);
             let parts = rest / radix;
-            let twiddles = (0..parts)
-                .flat_map(|p| (1..radix).map(move |t| root(p * t, radix * parts)))
-                .collect();
-            stages.push(Stage {
-                radix,
-                stride,
-                twiddles,
-            });
+            let twiddles =
+                (0..parts).flat_map(|p| (1..radix).map(move |t| root(p * t, radix * parts))).collect();
+            stages.push(Stage { radix, stride, twiddles });
             rest = parts;
             stride *= radix;
         }
@@ -221,9 +200,7 @@ impl Stage {
     #[inline(always)]
     fn run<V: Lanes, B: Butterfly<R>, const R: usize>(&self, from: &[Cell], to: &mut [Cell]) {
         let part = from.len() / R;
-        let groups = to
-            .chunks_exact_mut(R * self.stride)
-            .zip(self.twiddles.chunks_exact(R - 1));
+        let groups = to.chunks_exact_mut(R * self.stride).zip(self.twiddles.chunks_exact(R - 1));
         for (p, (group, twiddles)) in groups.enumerate() {
             for q in 0..self.stride {
                 let mut values = [Complex::<V>::zero(); R];
@@ -234,9 +211,7 @@ impl Stage {
                 values[0].store(&mut group[q]);
                 for t in 1..R {
                     let [re, im] = twiddles[t - 1];
-                    values[t]
-                        .mul(V::splat(re), V::splat(im))
-                        .store(&mut group[t * self.stride + q]);
+                    values[t].mul(V::splat(re), V::splat(im)).store(&mut group[t * self.stride + q]);
                 }
             }
         }
@@ -357,13 +332,7 @@ mod tests {
             let (re, im) = (f64::from(input[j].re[lane]), f64::from(input[j].im[lane]));
             [re * cos - im * sin, re * sin + im * cos]
         };
-        (0..n)
-            .map(|k| {
-                (0..n)
-                    .map(|j| term(j, k))
-                    .fold([0.0; 2], |s, t| [s[0] + t[0], s[1] + t[1]])
-            })
-            .collect()
+        (0..n).map(|k| (0..n).map(|j| term(j, k)).fold([0.0; 2], |s, t| [s[0] + t[0], s[1] + t[1]])).collect()
     }
 
     #[test]
@@ -377,17 +346,11 @@ mod tests {
                     im: std::array::from_fn(|lane| value(j * j, lane, 5)),
                 })
                 .collect();
-            let out = run(Forward {
-                fft: &LaneFft::new(n),
-                input: &input,
-            });
+            let out = run(Forward { fft: &LaneFft::new(n), input: &input });
             for lane in [0, WIDTH - 1] {
                 for (k, [re, im]) in naive(&input, lane).into_iter().enumerate() {
                     let error = (f64::from(out[k].re[lane]) - re).hypot(f64::from(out[k].im[lane]) - im);
-                    assert!(
-                        error < 1e-5 * n as f64,
-                        "length {n}, frequency {k}: off by {error}"
-                    );
+                    assert!(error < 1e-5 * n as f64, "length {n}, frequency {k}: off by {error}");
                 }
             }
         }
@@ -395,9 +358,6 @@ mod tests {
 
     #[test]
     fn good_lengths_are_even_and_have_small_factors() {
-        assert_eq!(
-            [1, 2, 7, 2560, 2561, 4096, 1361].map(good_length),
-            [2, 2, 8, 2560, 2592, 4096, 1440]
-        );
+        assert_eq!([1, 2, 7, 2560, 2561, 4096, 1361].map(good_length), [2, 2, 8, 2560, 2592, 4096, 1440]);
     }
 }

@@ -19,9 +19,7 @@ use crate::simd::{Cell, Complex, Kernel, Lanes, WIDTH, load_transposed, run};
 /// G. N. Ramachandran, A. V. Lakshminarayanan, PNAS 68 (1971) 2236; A. C. Kak, M. Slaney, "Principles of
 /// Computerized Tomographic Imaging" (1988), equation 61.
 pub(crate) fn response(filter: Filter, padded: usize) -> Vec<f64> {
-    let cosines: Vec<f64> = (0..padded)
-        .map(|at| (TAU * at as f64 / padded as f64).cos())
-        .collect();
+    let cosines: Vec<f64> = (0..padded).map(|at| (TAU * at as f64 / padded as f64).cos()).collect();
     let half = padded / 2;
     let ramp = |k: usize| {
         let mut sum = 0.25;
@@ -42,11 +40,7 @@ pub(crate) fn response(filter: Filter, padded: usize) -> Vec<f64> {
 /// # Source
 /// E. Parzen, Technometrics 3 (1961) 167, doi:10.1080/00401706.1961.10489939.
 fn parzen(part: f64) -> f64 {
-    if part <= 0.5 {
-        1.0 - 6.0 * part * part * (1.0 - part)
-    } else {
-        2.0 * (1.0 - part).powi(3)
-    }
+    if part <= 0.5 { 1.0 - 6.0 * part * part * (1.0 - part) } else { 2.0 * (1.0 - part).powi(3) }
 }
 
 /// Window on the ramp at a frequency in cycles per pixel; `None` stands for no filter at all.
@@ -78,11 +72,7 @@ impl RowScratch {
     pub(crate) fn new(transforms: &[&LaneFft]) -> Self {
         let longest = transforms.iter().map(|fft| fft.len()).max().unwrap_or(0);
         let row = vec![Cell::default(); longest];
-        Self {
-            spectrum: row.clone(),
-            row,
-            fft: FftScratch::new(transforms),
-        }
+        Self { spectrum: row.clone(), row, fft: FftScratch::new(transforms) }
     }
 
     /// Bytes of it for a longest transform of `len`, roughly.
@@ -108,10 +98,7 @@ impl RowFilter {
     pub(crate) fn new(spec: &ReconSpec) -> Self {
         let fft = LaneFft::new(good_length(2 * spec.columns));
         let scale = 1.0 / fft.len() as f64;
-        let response = response(spec.filter, fft.len())
-            .into_iter()
-            .map(|value| value * scale)
-            .collect();
+        let response = response(spec.filter, fft.len()).into_iter().map(|value| value * scale).collect();
         let (axis_px, tilt_px) = match &spec.rotation_axis {
             RotationAxis::Same(axis_px) => (*axis_px, None),
             RotationAxis::PerRow(axes) => {
@@ -119,14 +106,7 @@ impl RowFilter {
                 (middle, Some(axes.iter().map(|axis| axis - middle).collect()))
             }
         };
-        Self {
-            columns: spec.columns,
-            padding: spec.padding,
-            fft,
-            response,
-            axis_px,
-            tilt_px,
-        }
+        Self { columns: spec.columns, padding: spec.padding, fft, response, axis_px, tilt_px }
     }
 
     /// Columns of a row.
@@ -177,20 +157,11 @@ impl RowFilter {
     ) {
         let projections = WIDTH / group.lanes;
         let spectrum_len = self.frequencies() * group.floats();
-        let jobs = spectra
-            .par_chunks_mut(projections * spectrum_len)
-            .zip(batch.par_chunks(projections));
-        jobs.zip(multipliers.par_chunks(projections * self.response.len()))
-            .for_each(|((spectra, projections), multipliers)| {
+        let jobs = spectra.par_chunks_mut(projections * spectrum_len).zip(batch.par_chunks(projections));
+        jobs.zip(multipliers.par_chunks(projections * self.response.len())).for_each(
+            |((spectra, projections), multipliers)| {
                 workers.with_scratch(|scratch| {
-                    let job = SpectrumJob {
-                        filter: self,
-                        group,
-                        projections,
-                        multipliers,
-                        scratch,
-                        spectra,
-                    };
+                    let job = SpectrumJob { filter: self, group, projections, multipliers, scratch, spectra };
                     with_lanes!(group.lanes, L => run(SpectrumKernel::<L>(job)));
                     if let Some(tilt_px) = &self.tilt_px {
                         for spectrum in spectra.chunks_exact_mut(spectrum_len) {
@@ -198,7 +169,8 @@ impl RowFilter {
                         }
                     }
                 });
-            });
+            },
+        );
     }
 
     /// Moves the rows of a group by their own distances, in Fourier space.
@@ -206,13 +178,8 @@ impl RowFilter {
     /// With `A + iB` the spectrum of two rows, `conj((A + iB)(-k)) = (A - iB)(k)`, which tells the two apart.
     fn move_rows(&self, spectrum: &mut [f32], group: &RowGroup, tilt_px: &[f64]) {
         let (lanes, middle) = (group.lanes, self.fft.len() / 2);
-        let tilt = |lane, part| {
-            group
-                .row(lane, part)
-                .and_then(|row| tilt_px.get(row))
-                .copied()
-                .unwrap_or(0.0)
-        };
+        let tilt =
+            |lane, part| group.row(lane, part).and_then(|row| tilt_px.get(row)).copied().unwrap_or(0.0);
         for lane in 0..lanes {
             let step = TAU / self.fft.len() as f64;
             let steps = [0, 1].map(|part| Phasor::new(step * tilt(lane, part)));
@@ -275,14 +242,7 @@ impl<const L: usize> Kernel for SpectrumKernel<'_, L> {
 
     #[inline(always)]
     fn run<V: Lanes>(self) {
-        let SpectrumJob {
-            filter,
-            group,
-            projections,
-            multipliers,
-            scratch,
-            spectra,
-        } = self.0;
+        let SpectrumJob { filter, group, projections, multipliers, scratch, spectra } = self.0;
         let (len, columns) = (filter.fft.len(), filter.columns);
         load_rows::<V, L>(group, projections, columns, &mut scratch.row);
         let pixels = &scratch.row[..columns];
@@ -291,19 +251,10 @@ impl<const L: usize> Kernel for SpectrumKernel<'_, L> {
             Padding::Edge => (pixels[0], pixels[columns - 1]),
         };
         let RowScratch { row, spectrum, fft } = scratch;
-        let padded = PaddedRows {
-            pixels: &row[..columns],
-            first,
-            last,
-            after_last: columns + (len - columns) / 2,
-        };
+        let padded =
+            PaddedRows { pixels: &row[..columns], first, last, after_last: columns + (len - columns) / 2 };
         filter.fft.run::<V>(1, fft, &padded, &mut InOrder(spectrum));
-        let mut out = FilteredSpectra::<L> {
-            len,
-            projections: projections.len(),
-            multipliers,
-            spectra,
-        };
+        let mut out = FilteredSpectra::<L> { len, projections: projections.len(), multipliers, spectra };
         // From the lowest frequency to the highest, so that memory is written in order.
         for k in (1..=len / 2).rev() {
             out.put::<V>(k, -1.0, len / 2 - k, Complex::load(&spectrum[len - k]));
@@ -359,10 +310,7 @@ impl<const L: usize> FilteredSpectra<'_, L> {
         let of_one = self.len / 2 + 1;
         let by: Complex<V> = if L == WIDTH {
             let [re, im] = self.multipliers[k];
-            Complex {
-                re: V::splat(re),
-                im: V::splat(sign * im),
-            }
+            Complex { re: V::splat(re), im: V::splat(sign * im) }
         } else {
             let mut cell = Cell::default();
             for lane in 0..WIDTH {
@@ -373,12 +321,7 @@ impl<const L: usize> FilteredSpectra<'_, L> {
             }
             Complex::load(&cell)
         };
-        put::<V, L>(
-            self.spectra,
-            (self.len + 1) * 2 * L,
-            place,
-            value.mul(by.re, by.im),
-        );
+        put::<V, L>(self.spectra, (self.len + 1) * 2 * L, place, value.mul(by.re, by.im));
     }
 }
 
@@ -457,10 +400,7 @@ mod tests {
         let len = 256;
         for (k, value) in response(Filter::Ramp, len).into_iter().enumerate() {
             // At frequency 0 it is the mean of the ramp around it.
-            assert!(
-                (value - k as f64 / len as f64).abs() < 0.21 / len as f64,
-                "{k}: {value}"
-            );
+            assert!((value - k as f64 / len as f64).abs() < 0.21 / len as f64, "{k}: {value}");
         }
     }
 
@@ -470,10 +410,7 @@ mod tests {
         for filter in Filter::ALL.iter().filter(|f| **f != Filter::None) {
             let windowed = response(*filter, 128);
             assert!((windowed[0] / ramp[0] - 1.0).abs() < 1e-12, "{filter}");
-            assert!(
-                windowed.iter().zip(&ramp).all(|(w, r)| *w <= *r && *w >= 0.0),
-                "{filter}"
-            );
+            assert!(windowed.iter().zip(&ramp).all(|(w, r)| *w <= *r && *w >= 0.0), "{filter}");
         }
         assert!(response(Filter::None, 128).iter().all(|v| *v == 1.0));
     }

@@ -47,19 +47,13 @@ impl FlatField {
         flats.iter().try_for_each(|flat| check_size(pixels, flat.len()))?;
         let beam = |flat: &&[f32]| -> Vec<f32> {
             let open = |(flat, dark): (&f32, &f32)| {
-                if flat > dark && flat.is_finite() {
-                    flat - dark
-                } else {
-                    f32::NAN
-                }
+                if flat > dark && flat.is_finite() { flat - dark } else { f32::NAN }
             };
             flat.iter().zip(dark).map(open).collect()
         };
         self.dark = dark.to_vec();
-        self.beams = [
-            flats.first().map(beam).unwrap_or_default(),
-            flats.get(1).map(beam).unwrap_or_default(),
-        ];
+        self.beams =
+            [flats.first().map(beam).unwrap_or_default(), flats.get(1).map(beam).unwrap_or_default()];
         self.set_inverse(0.0);
         Ok(())
     }
@@ -70,11 +64,7 @@ impl FlatField {
     /// If the frame or `out` has another size, or if the bytes are not aligned.
     pub fn correct(&mut self, frame: &[u8], later: f32, out: &mut [f32]) -> Result<BadPixels, PixelError> {
         check_size(self.dark.len(), out.len())?;
-        let later = if self.beams[1].is_empty() {
-            0.0
-        } else {
-            later.clamp(0.0, 1.0)
-        };
+        let later = if self.beams[1].is_empty() { 0.0 } else { later.clamp(0.0, 1.0) };
         if later.to_bits() != self.inverse_later.to_bits() {
             self.set_inverse(later);
         }
@@ -127,14 +117,7 @@ impl<T: Element + Pod> Kernel for Row<'_, T> {
         reason = "without branches the loop is made of vector instructions"
     )]
     fn run<V: Lanes>(self) -> Option<Self> {
-        let Self {
-            counts,
-            dark,
-            inverse,
-            out,
-            saturated,
-            minus_log,
-        } = self;
+        let Self { counts, dark, inverse, out, saturated, minus_log } = self;
         let pixels = counts.iter().zip(dark).zip(inverse).zip(&mut *out);
         let mut bad = 0_u32;
         if minus_log {
@@ -154,14 +137,7 @@ impl<T: Element + Pod> Kernel for Row<'_, T> {
                 *out = transmission;
             }
         }
-        (bad != 0).then_some(Self {
-            counts,
-            dark,
-            inverse,
-            out,
-            saturated,
-            minus_log,
-        })
+        (bad != 0).then_some(Self { counts, dark, inverse, out, saturated, minus_log })
     }
 }
 
@@ -183,11 +159,8 @@ impl<T: Element> Row<'_, T> {
                 if self.minus_log && transmission <= MIN_TRANSMISSION {
                     bad.clipped += 1;
                 }
-                *out = if self.minus_log {
-                    minus_ln(transmission.max(MIN_TRANSMISSION))
-                } else {
-                    transmission
-                };
+                *out =
+                    if self.minus_log { minus_ln(transmission.max(MIN_TRANSMISSION)) } else { transmission };
                 continue;
             };
             *cause += 1;
@@ -266,9 +239,7 @@ mod tests {
     fn half_the_open_beam_is_half_transmission() {
         let mut op = corrector(3, &[100.0; 3], &[&[1100.0; 3]], false);
         let mut out = [0.0; 3];
-        let bad = op
-            .correct(bytemuck::cast_slice(&[600_u16, 1100, 100]), 0.0, &mut out)
-            .unwrap();
+        let bad = op.correct(bytemuck::cast_slice(&[600_u16, 1100, 100]), 0.0, &mut out).unwrap();
         assert_eq!((out, bad.total()), ([0.5, 1.0, 0.0], 0));
     }
 
@@ -287,21 +258,8 @@ mod tests {
         let (dark, flat) = ([0.0; 6], [100.0, 0.0, 100.0, 100.0, f32::NAN, 100.0]);
         let mut op = corrector(6, &dark, &[&flat], false);
         let mut out = [0.0; 6];
-        let bad = op
-            .correct(
-                bytemuck::cast_slice(&[10_u16, 50, 30, 65_535, 50, 90]),
-                0.0,
-                &mut out,
-            )
-            .unwrap();
-        assert_eq!(
-            bad,
-            BadPixels {
-                no_beam: 2,
-                saturated: 1,
-                ..BadPixels::default()
-            }
-        );
+        let bad = op.correct(bytemuck::cast_slice(&[10_u16, 50, 30, 65_535, 50, 90]), 0.0, &mut out).unwrap();
+        assert_eq!(bad, BadPixels { no_beam: 2, saturated: 1, ..BadPixels::default() });
         for (found, expected) in out.iter().zip([0.1, 0.2, 0.3, 0.3, 0.9, 0.9]) {
             assert!((found - expected).abs() < 1e-6, "{out:?}");
         }
@@ -311,15 +269,10 @@ mod tests {
     fn a_row_without_beam_attenuates_nothing() {
         let mut op = corrector(2, &[5.0; 4], &[&[5.0, 5.0, 105.0, 105.0]], true);
         let mut out = [f32::NAN; 4];
-        let bad = op
-            .correct(bytemuck::cast_slice(&[50_u16, 60, 55, 3]), 0.0, &mut out)
-            .unwrap();
+        let bad = op.correct(bytemuck::cast_slice(&[50_u16, 60, 55, 3]), 0.0, &mut out).unwrap();
         assert_eq!((bad.no_beam, bad.clipped), (2, 1));
         assert_eq!(out[..2], [0.0, 0.0]);
-        assert!(
-            (out[2] - 2.0_f32.ln()).abs() < 1e-6 && (out[3] - 13.815_51).abs() < 1e-4,
-            "{out:?}"
-        );
+        assert!((out[2] - 2.0_f32.ln()).abs() < 1e-6 && (out[3] - 13.815_51).abs() < 1e-4, "{out:?}");
     }
 
     #[test]

@@ -73,10 +73,7 @@ impl FourierAccumulator {
         let inverse = Inverse::new(spec.size(), shape, &window);
         let workers = Workers::new(threads, || RowScratch::new(&[&filter.fft, &inverse.fft]))?;
         let groups = RowGroup::split(spec.rows);
-        let grids = groups
-            .iter()
-            .map(|group| Grid::new(group.clone(), shape))
-            .collect();
+        let grids = groups.iter().map(|group| Grid::new(group.clone(), shape)).collect();
         Ok(Self {
             spec: spec.clone(),
             filter,
@@ -109,15 +106,7 @@ impl FourierAccumulator {
     }
 
     fn add_batch(&mut self, batch: &[Projection<'_>]) {
-        let Self {
-            filter,
-            workers,
-            grids,
-            window,
-            multipliers,
-            spectra,
-            ..
-        } = self;
+        let Self { filter, workers, grids, window, multipliers, spectra, .. } = self;
         // In the order of their angles, neighbours touch the same part of the grid.
         let mut batch = batch.to_vec();
         batch.sort_by(|a, b| folded(a.angle_rad).total_cmp(&folded(b.angle_rad)));
@@ -125,25 +114,16 @@ impl FourierAccumulator {
         let half_spectrum = filter.fft.len() / 2 + 1;
         multipliers.resize(batch.len() * half_spectrum, [0.0; 2]);
         // The middle pixel of a slice with an even edge is half a pixel off the axis.
-        let middle_px = if self.spec.size().is_multiple_of(2) {
-            0.5
-        } else {
-            0.0
-        };
+        let middle_px = if self.spec.size().is_multiple_of(2) { 0.5 } else { 0.0 };
         let axis_px = filter.axis_px();
         workers.install(|| {
-            multipliers
-                .par_chunks_mut(half_spectrum)
-                .zip(&batch)
-                .for_each(|(out, projection)| {
-                    let (sin, cos) = projection.angle_rad.sin_cos();
-                    filter.multipliers(projection.weight, axis_px + middle_px * (sin + cos), out);
-                });
+            multipliers.par_chunks_mut(half_spectrum).zip(&batch).for_each(|(out, projection)| {
+                let (sin, cos) = projection.angle_rad.sin_cos();
+                filter.multipliers(projection.weight, axis_px + middle_px * (sin + cos), out);
+            });
         });
 
-        let spacing = grids
-            .first()
-            .map_or(1.0, |grid| grid.shape.len as f64 / filter.fft.len() as f64);
+        let spacing = grids.first().map_or(1.0, |grid| grid.shape.len as f64 / filter.fft.len() as f64);
         let rays: Vec<Ray> = batch.iter().map(|p| Ray::new(p.angle_rad, spacing)).collect();
         workers.install(|| {
             for grid in grids {
@@ -178,27 +158,16 @@ impl Accumulate for FourierAccumulator {
         check_row(&self.spec, row)?;
         check_room(&self.spec, out)?;
         let Some(grid) = self.grids.iter().find(|grid| grid.group.rows.contains(&row)) else {
-            return Err(ReconError::Row {
-                rows: self.spec.rows,
-                found: row,
-            });
+            return Err(ReconError::Row { rows: self.spec.rows, found: row });
         };
         let within = row - grid.group.rows.start;
         let (lane, part) = (within % grid.group.lanes, within / grid.group.lanes);
-        let lanes = LaneChoice {
-            first: lane,
-            count: 1,
-        };
+        let lanes = LaneChoice { first: lane, count: 1 };
         let mut middle =
             vec![Cell::default(); invert::middle_cells(self.spec.size(), grid.shape, lanes.count)];
-        let buffers = if part == 0 {
-            vec![Some(out), None]
-        } else {
-            vec![None, Some(out)]
-        };
+        let buffers = if part == 0 { vec![Some(out), None] } else { vec![None, Some(out)] };
         self.workers.install(|| {
-            self.inverse
-                .slices(grid, lanes, &self.workers, &mut middle, buffers);
+            self.inverse.slices(grid, lanes, &self.workers, &mut middle, buffers);
         });
         Ok(())
     }
@@ -210,22 +179,14 @@ impl Accumulate for FourierAccumulator {
     fn slices(&mut self, group: usize, out: &mut [&mut [f32]]) -> Result<(), ReconError> {
         check_group(&self.spec, &self.groups, group, out)?;
         let grid = &self.grids[group];
-        let lanes = LaneChoice {
-            first: 0,
-            count: grid.group.lanes,
-        };
+        let lanes = LaneChoice { first: 0, count: grid.group.lanes };
         let cells = invert::middle_cells(self.spec.size(), grid.shape, lanes.count);
         if self.middle.len() < cells {
             self.middle.resize(cells, Cell::default());
         }
         let mut buffers: Vec<Option<&mut [f32]>> = out.iter_mut().map(|slice| Some(&mut **slice)).collect();
         buffers.resize_with(grid.group.floats(), || None);
-        let Self {
-            inverse,
-            workers,
-            middle,
-            ..
-        } = self;
+        let Self { inverse, workers, middle, .. } = self;
         workers.install(|| inverse.slices(grid, lanes, workers, middle, buffers));
         Ok(())
     }

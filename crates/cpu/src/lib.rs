@@ -3,6 +3,7 @@
 //! All functions work on plain slices. Reconstructions have threads of their own; everything else runs in the
 //! calling thread.
 
+#![cfg_attr(test, allow(clippy::float_cmp, reason = "tests compare with what is exact by hand"))]
 #![allow(
     clippy::inline_always,
     reason = "vector code that is not inlined is compiled without the vector instructions"

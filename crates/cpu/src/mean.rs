@@ -23,13 +23,7 @@ pub struct MeanImage {
 impl MeanImage {
     /// A mean of frames of `pixels` elements.
     pub fn new(element: ElementType, pixels: usize) -> Self {
-        Self {
-            element,
-            sums: vec![0.0; pixels],
-            frames: 0,
-            missing: Vec::new(),
-            non_finite: 0,
-        }
+        Self { element, sums: vec![0.0; pixels], frames: 0, missing: Vec::new(), non_finite: 0 }
     }
 
     /// Adds a frame, given as bytes in native order.
@@ -62,11 +56,7 @@ impl MeanImage {
         let missing = self.missing.iter().copied().chain(std::iter::repeat(0));
         let mean = |(sum, missing): (&f64, u32)| {
             let count = self.frames - u64::from(missing);
-            if count == 0 {
-                0.0
-            } else {
-                (sum / count as f64) as f32
-            }
+            if count == 0 { 0.0 } else { (sum / count as f64) as f32 }
         };
         self.sums.iter().zip(missing).map(mean).collect()
     }

@@ -46,15 +46,9 @@ pub(crate) fn elements<T: Pod>(
     expected: usize,
 ) -> Result<&[T], PixelError> {
     if bytes.len() != expected.saturating_mul(size_of::<T>()) {
-        return Err(PixelError::Length {
-            expected,
-            element,
-            found_bytes: bytes.len(),
-        });
+        return Err(PixelError::Length { expected, element, found_bytes: bytes.len() });
     }
-    bytemuck::try_cast_slice(bytes)
-        .ok()
-        .ok_or(PixelError::Alignment { element })
+    bytemuck::try_cast_slice(bytes).ok().ok_or(PixelError::Alignment { element })
 }
 
 /// The same to write into.
@@ -64,24 +58,14 @@ pub(crate) fn elements_mut<T: Pod>(
     expected: usize,
 ) -> Result<&mut [T], PixelError> {
     if bytes.len() != expected.saturating_mul(size_of::<T>()) {
-        return Err(PixelError::Length {
-            expected,
-            element,
-            found_bytes: bytes.len(),
-        });
+        return Err(PixelError::Length { expected, element, found_bytes: bytes.len() });
     }
-    bytemuck::try_cast_slice_mut(bytes)
-        .ok()
-        .ok_or(PixelError::Alignment { element })
+    bytemuck::try_cast_slice_mut(bytes).ok().ok_or(PixelError::Alignment { element })
 }
 
 /// Checks that an image has the pixels that are expected.
 pub(crate) fn check_size(expected: usize, found: usize) -> Result<(), PixelError> {
-    if expected == found {
-        Ok(())
-    } else {
-        Err(PixelError::Size { expected, found })
-    }
+    if expected == found { Ok(()) } else { Err(PixelError::Size { expected, found }) }
 }
 
 /// Evaluates an expression in which a name stands for the Rust type of an [`ElementType`].

@@ -19,14 +19,8 @@ impl<T: Send> Workers<T> {
             .num_threads(threads)
             .thread_name(|index| format!("recon-{index}"))
             .build()
-            .map_err(|cause| ReconError::Threads {
-                threads,
-                cause: cause.to_string(),
-            })?;
-        Ok(Self {
-            pool,
-            scratch: (0..threads).map(|_| Mutex::new(scratch())).collect(),
-        })
+            .map_err(|cause| ReconError::Threads { threads, cause: cause.to_string() })?;
+        Ok(Self { pool, scratch: (0..threads).map(|_| Mutex::new(scratch())).collect() })
     }
 
     /// Runs `work` on the pool's threads.

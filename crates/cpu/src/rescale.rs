@@ -25,23 +25,11 @@ pub fn rescale(
         ElementType::F16 => elements_mut::<f16>(to, element, from.len())?.convert_from_f32_slice(from),
         ElementType::U16 => {
             let to = elements_mut::<u16>(to, element, from.len())?;
-            run(Stretch {
-                from,
-                range,
-                to,
-                highest: f32::from(u16::MAX),
-                round: |value| value as u16,
-            });
+            run(Stretch { from, range, to, highest: f32::from(u16::MAX), round: |value| value as u16 });
         }
         ElementType::U8 => {
             let to = elements_mut::<u8>(to, element, from.len())?;
-            run(Stretch {
-                from,
-                range,
-                to,
-                highest: f32::from(u8::MAX),
-                round: |value| value as u8,
-            });
+            run(Stretch { from, range, to, highest: f32::from(u8::MAX), round: |value| value as u8 });
         }
         found => return Err(PixelError::OutputType { found }),
     }
@@ -61,19 +49,9 @@ impl<T, F: Fn(f32) -> T> Kernel for Stretch<'_, T, F> {
 
     #[inline(always)]
     fn run<V: Lanes>(self) {
-        let Self {
-            from,
-            range: [low, high],
-            to,
-            highest,
-            round,
-        } = self;
+        let Self { from, range: [low, high], to, highest, round } = self;
         // A range of no extent tells what is above it from what is not.
-        let scale = if high > low {
-            highest / (high - low)
-        } else {
-            f32::MAX
-        };
+        let scale = if high > low { highest / (high - low) } else { f32::MAX };
         for (from, to) in from.iter().zip(to) {
             // `max` turns NaN into 0; the cast cuts off the fraction.
             *to = round(((from - low) * scale).max(0.0).min(highest) + 0.5);
@@ -87,11 +65,7 @@ pub fn value_range(image: &[f32]) -> Option<[f32; 2]> {
         Some([low, high]) => Some([low.min(value), high.max(value)]),
         None => Some([value; 2]),
     };
-    image
-        .iter()
-        .copied()
-        .filter(|value| value.is_finite())
-        .fold(None, wider)
+    image.iter().copied().filter(|value| value.is_finite()).fold(None, wider)
 }
 
 /// Most values that percentiles are taken from; of larger images every n-th value.
@@ -103,12 +77,8 @@ const PERCENTILE_SAMPLES: usize = 1 << 18;
 pub fn percentiles(image: &[f32], percents: &[f64]) -> Vec<f32> {
     // An odd stride walks over the columns of images whose width is a power of two.
     let stride = (image.len() / PERCENTILE_SAMPLES) | 1;
-    let mut values: Vec<f32> = image
-        .iter()
-        .copied()
-        .step_by(stride)
-        .filter(|value| value.is_finite())
-        .collect();
+    let mut values: Vec<f32> =
+        image.iter().copied().step_by(stride).filter(|value| value.is_finite()).collect();
     if values.is_empty() {
         return Vec::new();
     }
@@ -129,26 +99,14 @@ mod tests {
         assert_eq!(rescale(&from, [-1.0, 1.0], ElementType::U8, &mut bytes), Ok(1));
         assert_eq!(bytes, [0, 0, 128, 191, 255, 255, 0, 255]);
         let mut words = [0_u16; 8];
-        rescale(
-            &from,
-            [-1.0, 1.0],
-            ElementType::U16,
-            bytemuck::cast_slice_mut(&mut words),
-        )
-        .unwrap();
+        rescale(&from, [-1.0, 1.0], ElementType::U16, bytemuck::cast_slice_mut(&mut words)).unwrap();
         assert_eq!(words, [0, 0, 32768, 49151, 65535, 65535, 0, 65535]);
     }
 
     #[test]
     fn floats_are_converted_as_they_are() {
         let mut halves = [f16::ZERO; 2];
-        rescale(
-            &[1.5, -7.0],
-            [0.0, 1.0],
-            ElementType::F16,
-            bytemuck::cast_slice_mut(&mut halves),
-        )
-        .unwrap();
+        rescale(&[1.5, -7.0], [0.0, 1.0], ElementType::F16, bytemuck::cast_slice_mut(&mut halves)).unwrap();
         assert_eq!(halves, [f16::from_f32(1.5), f16::from_f32(-7.0)]);
         assert!(rescale(&[1.0], [0.0, 1.0], ElementType::I16, &mut [0; 2]).is_err());
         assert!(rescale(&[1.0], [0.0, 1.0], ElementType::U8, &mut [0; 2]).is_err());
@@ -156,18 +114,9 @@ mod tests {
 
     #[test]
     fn window_comes_from_finite_values() {
-        let image: Vec<f32> = (0..=100)
-            .map(|v| v as f32)
-            .chain([f32::NAN, f32::INFINITY])
-            .collect();
-        assert_eq!(
-            percentiles(&image, &[0.0, 1.0, 50.0, 100.0]),
-            [0.0, 1.0, 50.0, 100.0]
-        );
+        let image: Vec<f32> = (0..=100).map(|v| v as f32).chain([f32::NAN, f32::INFINITY]).collect();
+        assert_eq!(percentiles(&image, &[0.0, 1.0, 50.0, 100.0]), [0.0, 1.0, 50.0, 100.0]);
         assert_eq!(value_range(&image), Some([0.0, 100.0]));
-        assert_eq!(
-            (percentiles(&[f32::NAN], &[50.0]), value_range(&[])),
-            (vec![], None)
-        );
+        assert_eq!((percentiles(&[f32::NAN], &[50.0]), value_range(&[])), (vec![], None));
     }
 }

@@ -25,10 +25,7 @@ impl RowGroup {
         starts
             .map(|first| {
                 let count = full.min(rows - first);
-                Self {
-                    rows: first..first + count,
-                    lanes: count.div_ceil(2).next_power_of_two(),
-                }
+                Self { rows: first..first + count, lanes: count.div_ceil(2).next_power_of_two() }
             })
             .collect()
     }

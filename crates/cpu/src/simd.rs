@@ -225,18 +225,8 @@ mod x86 {
             // Pairs of rows, then quarters of a column in each half, then whole columns.
             let (l01, h01, l23, h23) = (low(r0, r1), high(r0, r1), low(r2, r3), high(r2, r3));
             let (l45, h45, l67, h67) = (low(r4, r5), high(r4, r5), low(r6, r7), high(r6, r7));
-            let (a0, a1, a2, a3) = (
-                first(l01, l23),
-                second(l01, l23),
-                first(h01, h23),
-                second(h01, h23),
-            );
-            let (b0, b1, b2, b3) = (
-                first(l45, l67),
-                second(l45, l67),
-                first(h45, h67),
-                second(h45, h67),
-            );
+            let (a0, a1, a2, a3) = (first(l01, l23), second(l01, l23), first(h01, h23), second(h01, h23));
+            let (b0, b1, b2, b3) = (first(l45, l67), second(l45, l67), first(h45, h67), second(h45, h67));
             [
                 left(a0, b0),
                 left(a1, b1),
@@ -271,10 +261,7 @@ pub(crate) struct Complex<V> {
 impl<V: Lanes> Complex<V> {
     #[inline(always)]
     pub(crate) fn load(cell: &Cell) -> Self {
-        Self {
-            re: V::load(&cell.re),
-            im: V::load(&cell.im),
-        }
+        Self { re: V::load(&cell.re), im: V::load(&cell.im) }
     }
 
     #[inline(always)]
@@ -285,62 +272,41 @@ impl<V: Lanes> Complex<V> {
 
     #[inline(always)]
     pub(crate) fn zero() -> Self {
-        Self {
-            re: V::splat(0.0),
-            im: V::splat(0.0),
-        }
+        Self { re: V::splat(0.0), im: V::splat(0.0) }
     }
 
     #[inline(always)]
     pub(crate) fn add(self, other: Self) -> Self {
-        Self {
-            re: self.re.add(other.re),
-            im: self.im.add(other.im),
-        }
+        Self { re: self.re.add(other.re), im: self.im.add(other.im) }
     }
 
     #[inline(always)]
     pub(crate) fn sub(self, other: Self) -> Self {
-        Self {
-            re: self.re.sub(other.re),
-            im: self.im.sub(other.im),
-        }
+        Self { re: self.re.sub(other.re), im: self.im.sub(other.im) }
     }
 
     /// `self * (re + i im)`.
     #[inline(always)]
     pub(crate) fn mul(self, re: V, im: V) -> Self {
-        Self {
-            re: self.im.neg_mul_add(im, self.re.mul(re)),
-            im: self.im.mul_add(re, self.re.mul(im)),
-        }
+        Self { re: self.im.neg_mul_add(im, self.re.mul(re)), im: self.im.mul_add(re, self.re.mul(im)) }
     }
 
     /// `self * factor` for a real factor.
     #[inline(always)]
     pub(crate) fn scale(self, factor: V) -> Self {
-        Self {
-            re: self.re.mul(factor),
-            im: self.im.mul(factor),
-        }
+        Self { re: self.re.mul(factor), im: self.im.mul(factor) }
     }
 
     /// `-i * self`.
     #[inline(always)]
     pub(crate) fn turn_back(self) -> Self {
-        Self {
-            re: self.im,
-            im: V::splat(0.0).sub(self.re),
-        }
+        Self { re: self.im, im: V::splat(0.0).sub(self.re) }
     }
 
     /// Real and imaginary part exchanged.
     #[inline(always)]
     pub(crate) fn swap(self) -> Self {
-        Self {
-            re: self.im,
-            im: self.re,
-        }
+        Self { re: self.im, im: self.re }
     }
 }
 

@@ -25,10 +25,7 @@ pub(super) struct GridShape {
 
 impl GridShape {
     pub(super) const fn new(len: usize) -> Self {
-        Self {
-            len,
-            reach: len / 2 + MARGIN,
-        }
+        Self { len, reach: len / 2 + MARGIN }
     }
 
     /// Points along each axis.
@@ -52,16 +49,8 @@ impl GridShape {
 
     /// Where the frequencies with index `at` of a transform are stored: one place, or two near the highest frequency.
     pub(super) fn places(self, at: usize) -> (usize, Option<usize>) {
-        let first = if at <= self.len / 2 {
-            self.reach + at
-        } else {
-            self.reach + at - self.len
-        };
-        let second = if first > self.reach {
-            first.checked_sub(self.len)
-        } else {
-            Some(first + self.len)
-        };
+        let first = if at <= self.len / 2 { self.reach + at } else { self.reach + at - self.len };
+        let second = if first > self.reach { first.checked_sub(self.len) } else { Some(first + self.len) };
         (first, second.filter(|place| *place < self.points()))
     }
 }
@@ -90,10 +79,7 @@ impl Ray {
     pub(super) fn new(angle_rad: f64, spacing: f64) -> Self {
         let (sin, cos) = angle_rad.sin_cos();
         let fixed = |value: f64| (value * spacing * ONE as f64).round() as i64;
-        Self {
-            u: fixed(cos),
-            v: fixed(sin),
-        }
+        Self { u: fixed(cos), v: fixed(sin) }
     }
 
     /// The frequency indices from `-half` to `half` whose windows may touch the columns `first..first + PANEL`.
@@ -133,21 +119,10 @@ impl Grid {
     pub(super) fn add(&mut self, rays: &[Ray], spectra: &[f32], frequencies: usize, window: &Window) {
         let (shape, lanes) = (self.shape, self.group.lanes);
         let floats: &mut [f32] = bytemuck::cast_slice_mut(&mut self.cells);
-        floats
-            .par_chunks_exact_mut(shape.panel_floats(lanes))
-            .enumerate()
-            .for_each(|(panel, points)| {
-                let job = PanelJob {
-                    shape,
-                    panel,
-                    points,
-                    rays,
-                    spectra,
-                    frequencies,
-                    window,
-                };
-                with_lanes!(lanes, L => run(PanelKernel::<L>(job)));
-            });
+        floats.par_chunks_exact_mut(shape.panel_floats(lanes)).enumerate().for_each(|(panel, points)| {
+            let job = PanelJob { shape, panel, points, rays, spectra, frequencies, window };
+            with_lanes!(lanes, L => run(PanelKernel::<L>(job)));
+        });
     }
 }
 
@@ -169,15 +144,7 @@ impl<const L: usize> Kernel for PanelKernel<'_, L> {
 
     #[inline(always)]
     fn run<V: Lanes>(self) {
-        let PanelJob {
-            shape,
-            panel,
-            points,
-            rays,
-            spectra,
-            frequencies,
-            window,
-        } = self.0;
+        let PanelJob { shape, panel, points, rays, spectra, frequencies, window } = self.0;
         let reach = shape.reach as i64;
         let first_column = (panel * PANEL) as i64 - reach;
         let half = (frequencies / 2) as i64;
@@ -293,7 +260,7 @@ mod tests {
         // Along every ray, the sum of the grid is the sum of the weights of the samples.
         let (shape, half) = (GridShape::new(90), 70);
         let window = Window::new(1.25);
-        for angle in [0.0, 0.3, 1.570_796, 2.2, 4.0, 5.9] {
+        for angle in [0.0, 0.3, std::f64::consts::FRAC_PI_2, 2.2, 4.0, 5.9] {
             let ray = Ray::new(angle, 45.0 / 70.0);
             let mut grid = Grid::new(RowGroup { rows: 0..1, lanes: 1 }, shape);
             let spectra: Vec<f32> = (0..=2 * half).flat_map(|_| [1.0, 0.5]).collect();
@@ -308,20 +275,12 @@ mod tests {
             let expected: f64 = (-(half as i64)..=half as i64)
                 .map(|k| {
                     let sum = |step: i64| {
-                        window
-                            .weights((k * step) as u32)
-                            .iter()
-                            .map(|w| f64::from(*w))
-                            .sum::<f64>()
+                        window.weights((k * step) as u32).iter().map(|w| f64::from(*w)).sum::<f64>()
                     };
                     sum(ray.u) * sum(ray.v)
                 })
                 .sum();
-            assert!(
-                (sums[0] / expected - 1.0).abs() < 1e-5,
-                "{angle}: {} {expected}",
-                sums[0]
-            );
+            assert!((sums[0] / expected - 1.0).abs() < 1e-5, "{angle}: {} {expected}", sums[0]);
             assert!((sums[1] / expected - 0.5).abs() < 1e-5);
         }
     }

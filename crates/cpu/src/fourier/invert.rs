@@ -47,11 +47,7 @@ impl Inverse {
             let x = pixel as f64 - (size / 2) as f64;
             window.correction(x, shape.len) as f32
         };
-        Self {
-            size,
-            fft: LaneFft::new(shape.len),
-            correction: (0..size).map(correction).collect(),
-        }
+        Self { size, fft: LaneFft::new(shape.len), correction: (0..size).map(correction).collect() }
     }
 
     /// Writes slices: one buffer for the real parts of each lane, then one for the imaginary parts of each; `None`
@@ -66,39 +62,18 @@ impl Inverse {
     ) {
         let panel_len = self.size * panel_cells(lanes.count);
         let middle = &mut middle[..middle_cells(self.size, grid.shape, lanes.count)];
-        middle
-            .par_chunks_exact_mut(panel_len)
-            .enumerate()
-            .for_each(|(panel, lines)| {
-                workers.with_scratch(|scratch| {
-                    run(AlongV {
-                        inverse: self,
-                        grid,
-                        lanes,
-                        panel,
-                        scratch,
-                        lines,
-                    });
-                });
+        middle.par_chunks_exact_mut(panel_len).enumerate().for_each(|(panel, lines)| {
+            workers.with_scratch(|scratch| {
+                run(AlongV { inverse: self, grid, lanes, panel, scratch, lines });
             });
+        });
         let middle = &*middle;
-        self.lines_of(out, lanes.together())
-            .into_par_iter()
-            .enumerate()
-            .for_each(|(block, lines)| {
-                workers.with_scratch(|scratch| {
-                    let first_row = block * lanes.together();
-                    run(AlongU {
-                        inverse: self,
-                        shape: grid.shape,
-                        lanes,
-                        first_row,
-                        middle,
-                        scratch,
-                        lines,
-                    });
-                });
+        self.lines_of(out, lanes.together()).into_par_iter().enumerate().for_each(|(block, lines)| {
+            workers.with_scratch(|scratch| {
+                let first_row = block * lanes.together();
+                run(AlongU { inverse: self, shape: grid.shape, lanes, first_row, middle, scratch, lines });
             });
+        });
     }
 
     /// The lines of all buffers, grouped by blocks of `rows` rows: `(block, buffer)`, each a few whole lines.
@@ -132,14 +107,7 @@ impl Kernel for AlongV<'_> {
 
     #[inline(always)]
     fn run<V: Lanes>(self) {
-        let Self {
-            inverse,
-            grid,
-            lanes,
-            panel,
-            scratch,
-            lines,
-        } = self;
+        let Self { inverse, grid, lanes, panel, scratch, lines } = self;
         let floats = grid.group.floats();
         let cells = panel_cells(lanes.count);
         for first in (0..cells).step_by(TOGETHER) {
@@ -158,9 +126,7 @@ impl Kernel for AlongV<'_> {
                 cells: &mut lines[first..],
                 pitch: cells,
             };
-            inverse
-                .fft
-                .run::<V>(TOGETHER.min(cells - first), &mut scratch.fft, &source, &mut sink);
+            inverse.fft.run::<V>(TOGETHER.min(cells - first), &mut scratch.fft, &source, &mut sink);
         }
     }
 }
@@ -189,10 +155,7 @@ impl GridColumns<'_> {
             if let Some(next) = points.get(PANEL * self.floats..) {
                 V::prefetch(next);
             }
-            return Complex {
-                re: V::load(im),
-                im: V::load(re),
-            };
+            return Complex { re: V::load(im), im: V::load(re) };
         }
         let mut cell = Cell::default();
         for lane in 0..WIDTH {
@@ -226,11 +189,7 @@ impl Sink for Pixels<'_> {
     #[inline(always)]
     fn store<V: Lanes>(&mut self, sequence: usize, index: usize, value: Complex<V>) {
         let pixel = index + self.size / 2;
-        let pixel = if pixel >= self.len {
-            pixel - self.len
-        } else {
-            pixel
-        };
+        let pixel = if pixel >= self.len { pixel - self.len } else { pixel };
         if pixel < self.size {
             value.swap().store(&mut self.cells[pixel * self.pitch + sequence]);
         }
@@ -254,29 +213,10 @@ impl Kernel for AlongU<'_> {
 
     #[inline(always)]
     fn run<V: Lanes>(self) {
-        let Self {
-            inverse,
-            shape,
-            lanes,
-            first_row,
-            middle,
-            scratch,
-            lines,
-        } = self;
+        let Self { inverse, shape, lanes, first_row, middle, scratch, lines } = self;
         let RowScratch { row, fft, .. } = scratch;
-        let source = MiddleRows {
-            shape,
-            size: inverse.size,
-            lanes,
-            first_row,
-            middle,
-        };
-        let mut sink = Pixels {
-            size: inverse.size,
-            len: inverse.fft.len(),
-            cells: row,
-            pitch: 1,
-        };
+        let source = MiddleRows { shape, size: inverse.size, lanes, first_row, middle };
+        let mut sink = Pixels { size: inverse.size, len: inverse.fft.len(), cells: row, pitch: 1 };
         inverse.fft.run::<V>(1, fft, &source, &mut sink);
         write_lines::<V>(inverse, lanes.count, first_row, &row[..inverse.size], lines);
     }
@@ -294,11 +234,8 @@ struct MiddleRows<'a> {
 impl MiddleRows<'_> {
     #[inline(always)]
     fn column<V: Lanes>(&self, column: usize) -> Complex<V> {
-        let (count, together, cells) = (
-            self.lanes.count,
-            self.lanes.together(),
-            panel_cells(self.lanes.count),
-        );
+        let (count, together, cells) =
+            (self.lanes.count, self.lanes.together(), panel_cells(self.lanes.count));
         let (panel, within) = (column / PANEL, column % PANEL);
         let first = (panel * self.size + self.first_row) * cells + within / together;
         if together == 1 {
@@ -361,10 +298,7 @@ fn write_lines<V: Lanes>(
                     continue;
                 };
                 let mut octet = [0.0; WIDTH];
-                values
-                    .mul(correction)
-                    .mul(V::splat(inverse.correction[first_row + row]))
-                    .store(&mut octet);
+                values.mul(correction).mul(V::splat(inverse.correction[first_row + row])).store(&mut octet);
                 to.copy_from_slice(&octet[..to.len()]);
             }
         }

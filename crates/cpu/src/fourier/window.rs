@@ -42,10 +42,7 @@ impl Window {
                 change: std::array::from_fn(|tap| (next[tap] - here[tap]) as f32),
             }
         };
-        Self {
-            beta,
-            table: (0..steps).map(entry).collect(),
-        }
+        Self { beta, table: (0..steps).map(entry).collect() }
     }
 
     /// Weights of the grid points -1, 0, 1, 2 for a sample at `fraction` / 2^32 past grid point 0.
@@ -80,11 +77,7 @@ impl Window {
 /// The window at `distance` grid points from its middle, where it is 1.
 fn value(beta: f64, distance: f64) -> f64 {
     let square = 1.0 - (2.0 * distance / TAPS as f64).powi(2);
-    if square < 0.0 {
-        0.0
-    } else {
-        bessel_i0(beta * square.sqrt()) / bessel_i0(beta)
-    }
+    if square < 0.0 { 0.0 } else { bessel_i0(beta * square.sqrt()) / bessel_i0(beta) }
 }
 
 /// The modified Bessel function of the first kind and order 0, by its power series.
@@ -117,10 +110,7 @@ mod tests {
             let place = f64::from(fraction) / 2.0_f64.powi(32);
             for (tap, weight) in window.weights(fraction).into_iter().enumerate() {
                 let exact = value(window.beta, tap as f64 - 1.0 - place);
-                assert!(
-                    (f64::from(weight) - exact).abs() < 1e-5,
-                    "{fraction} {tap}: {weight} {exact}"
-                );
+                assert!((f64::from(weight) - exact).abs() < 1e-5, "{fraction} {tap}: {weight} {exact}");
             }
         }
     }
