@@ -39,19 +39,12 @@ fn collect(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
 /// The texts in fences of that language.
 fn fenced<'a>(text: &'a str, language: &str) -> Vec<&'a str> {
     let opening = format!("\n```{language}\n");
-    text.split(&opening)
-        .skip(1)
-        .filter_map(|rest| rest.split_once("\n```"))
-        .map(|(fence, _)| fence)
-        .collect()
+    text.split(&opening).skip(1).filter_map(|rest| rest.split_once("\n```")).map(|(fence, _)| fence).collect()
 }
 
 /// The places that a text links to.
 fn links(text: &str) -> impl Iterator<Item = &str> {
-    text.split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split_once(')'))
-        .map(|(target, _)| target)
+    text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
 }
 
 #[test]
@@ -59,10 +52,7 @@ fn pipelines_parse() {
     let registry = beamstream::registry();
     let mut complaints = Vec::new();
     for (path, text) in documents() {
-        for pipeline in fenced(&text, "yaml")
-            .into_iter()
-            .filter(|fence| fence.contains("nodes:"))
-        {
+        for pipeline in fenced(&text, "yaml").into_iter().filter(|fence| fence.contains("nodes:")) {
             let name = path.display().to_string();
             if let Err(errors) = Graph::parse(&name, pipeline, &registry, &|_| None) {
                 complaints.push(errors.to_string());
@@ -96,10 +86,7 @@ fn links_lead_somewhere() {
         for target in links(&text).filter(|target| !target.contains("://") && !target.starts_with('#')) {
             let file = target.split('#').next().unwrap_or_default();
             if !folder.join(file).exists() {
-                complaints.push(format!(
-                    "{} links to {target}, which is not there",
-                    path.display()
-                ));
+                complaints.push(format!("{} links to {target}, which is not there", path.display()));
             }
         }
     }
@@ -108,15 +95,7 @@ fn links_lead_somewhere() {
 
 /// The paths within the repository that a text names in backticks.
 fn named_paths(text: &str) -> impl Iterator<Item = &str> {
-    let folders = [
-        "crates/",
-        "simulators/",
-        "tests/",
-        "benches/",
-        "docs/",
-        "xtask/",
-        "configs/",
-    ];
+    let folders = ["crates/", "simulators/", "tests/", "benches/", "docs/", "xtask/", "configs/"];
     let spans = text.split('`').skip(1).step_by(2);
     spans.filter(move |span| {
         folders.iter().any(|folder| span.starts_with(folder)) && !span.contains(['*', ' ', '<'])
@@ -142,10 +121,7 @@ fn the_map_has_every_package() {
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let mut complaints = Vec::new();
     for group in ["crates", "simulators"] {
-        for entry in fs::read_dir(root().join(group))
-            .unwrap()
-            .flatten()
-            .filter(|entry| entry.path().is_dir())
+        for entry in fs::read_dir(root().join(group)).unwrap().flatten().filter(|entry| entry.path().is_dir())
         {
             let folder = format!("`{group}/{}`", entry.file_name().to_string_lossy());
             if !map.contains(&folder) {

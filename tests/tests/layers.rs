@@ -25,12 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("phantom", &[]),
     ("tomo", &["core", "buffer", "ops", "node", "phantom"]),
     ("flow", &["core", "buffer", "node"]),
-    (
-        "beamstream",
-        &[
-            "core", "buffer", "ops", "cpu", "node", "graph", "engine", "zmq", "io", "tomo", "flow",
-        ],
-    ),
+    ("beamstream", &["core", "buffer", "ops", "cpu", "node", "graph", "engine", "zmq", "io", "tomo", "flow"]),
     ("server", &["core", "buffer", "node", "engine"]),
     ("wire", &["core"]),
     ("sim", &["core", "io", "phantom", "wire"]),
@@ -38,20 +33,15 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("testkit", &["core", "buffer", "cpu", "node", "phantom"]),
     (
         "benches",
-        &[
-            "core", "buffer", "ops", "cpu", "node", "graph", "engine", "codec", "zmq", "phantom", "flow",
-        ],
+        &["core", "buffer", "ops", "cpu", "node", "graph", "engine", "codec", "zmq", "phantom", "flow"],
     ),
     ("tests", &[]),
     ("xtask", &[]),
 ];
 
 /// Which of our own packages the tests of each one use besides. All may use `testkit` and `phantom`.
-const TEST_ARROWS: &[(&str, &[&str])] = &[
-    ("engine", &["cpu"]),
-    ("zmq", &["wire"]),
-    ("tests", &["beamstream", "core", "graph", "node", "sim"]),
-];
+const TEST_ARROWS: &[(&str, &[&str])] =
+    &[("engine", &["cpu"]), ("zmq", &["wire"]), ("tests", &["beamstream", "core", "graph", "node", "sim"])];
 
 /// Crates of others that only these packages use.
 const RESERVED: &[(&str, &[&str])] = &[
@@ -113,45 +103,24 @@ fn packages() -> Vec<Package> {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
     let found = metadata["packages"].as_array().unwrap();
-    let folder = |value: &Value| {
-        Path::new(value["manifest_path"].as_str().unwrap())
-            .parent()
-            .unwrap()
-            .to_owned()
-    };
+    let folder =
+        |value: &Value| Path::new(value["manifest_path"].as_str().unwrap()).parent().unwrap().to_owned();
     let short = |value: &Value| folder(value).file_name().unwrap().to_string_lossy().into_owned();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let own: BTreeMap<String, String> = found
-        .iter()
-        .map(|value| (text(&value["name"]), short(value)))
-        .collect();
+    let own: BTreeMap<String, String> =
+        found.iter().map(|value| (text(&value["name"]), short(value))).collect();
     let package = |value: &Value| {
         let (mut uses, mut uses_in_tests) = (BTreeSet::new(), BTreeSet::new());
         for dependency in value["dependencies"].as_array().unwrap() {
             let name = text(&dependency["name"]);
-            let set = if dependency["kind"] == "dev" {
-                &mut uses_in_tests
-            } else {
-                &mut uses
-            };
+            let set = if dependency["kind"] == "dev" { &mut uses_in_tests } else { &mut uses };
             set.insert(own.get(&name).cloned().unwrap_or(name));
         }
         let (name, description) = (text(&value["name"]), text(&value["description"]));
-        Package {
-            short: short(value),
-            name,
-            description,
-            folder: folder(value),
-            uses,
-            uses_in_tests,
-        }
+        Package { short: short(value), name, description, folder: folder(value), uses, uses_in_tests }
     };
     found.iter().map(package).collect()
 }
@@ -159,10 +128,7 @@ fn packages() -> Vec<Package> {
 /// The row of a table, empty if there is none.
 fn row(table: &[(&str, &[&str])], name: &str) -> BTreeSet<String> {
     let found = table.iter().find(|(package, _)| *package == name);
-    found
-        .into_iter()
-        .flat_map(|(_, row)| row.iter().map(|&entry| entry.to_owned()))
-        .collect()
+    found.into_iter().flat_map(|(_, row)| row.iter().map(|&entry| entry.to_owned())).collect()
 }
 
 /// Fails with all complaints at once.
@@ -181,40 +147,25 @@ fn arrows_are_those_of_the_table() {
             complaints.push(format!("{name} is not in the table"));
         }
         let (allowed, found) = (row(ARROWS, name), &package.uses & &own);
+        complaints.extend((&found - &allowed).iter().map(|used| format!("{name} -> {used} is not allowed")));
         complaints.extend(
-            (&found - &allowed)
-                .iter()
-                .map(|used| format!("{name} -> {used} is not allowed")),
-        );
-        complaints.extend(
-            (&allowed - &found)
-                .iter()
-                .map(|used| format!("{name} -> {used} is allowed, but unused")),
+            (&allowed - &found).iter().map(|used| format!("{name} -> {used} is allowed, but unused")),
         );
         let mut allowed_in_tests = &allowed | &row(TEST_ARROWS, name);
         allowed_in_tests.extend(["testkit", "phantom"].map(str::to_owned));
         let only_in_tests = &(&package.uses_in_tests & &own) - &allowed_in_tests;
         complaints.extend(
-            only_in_tests
-                .iter()
-                .map(|used| format!("{name} -> {used} is not allowed, not even in tests")),
+            only_in_tests.iter().map(|used| format!("{name} -> {used} is not allowed, not even in tests")),
         );
     }
-    let gone = ARROWS
-        .iter()
-        .chain(TEST_ARROWS)
-        .filter(|(name, _)| !own.contains(*name));
+    let gone = ARROWS.iter().chain(TEST_ARROWS).filter(|(name, _)| !own.contains(*name));
     complaints.extend(gone.map(|(name, _)| format!("{name} is in the table, but not in the workspace")));
     assert_none(&complaints);
 }
 
 #[test]
 fn arrows_point_downwards() {
-    let place: BTreeMap<&str, usize> = ARROWS
-        .iter()
-        .enumerate()
-        .map(|(at, (name, _))| (*name, at))
-        .collect();
+    let place: BTreeMap<&str, usize> = ARROWS.iter().enumerate().map(|(at, (name, _))| (*name, at)).collect();
     let mut complaints = Vec::new();
     for (name, row) in ARROWS {
         let upwards = row.iter().filter(|used| place[**used] >= place[name]);
@@ -227,9 +178,8 @@ fn arrows_point_downwards() {
 fn foreign_crates_stay_where_they_belong() {
     let mut complaints = Vec::new();
     for Package { short, uses, .. } in packages() {
-        let strays = RESERVED
-            .iter()
-            .filter(|(name, users)| uses.contains(*name) && !users.contains(&short.as_str()));
+        let strays =
+            RESERVED.iter().filter(|(name, users)| uses.contains(*name) && !users.contains(&short.as_str()));
         complaints.extend(
             strays.map(|(name, users)| format!("{short} uses {name}, which is for {}", users.join(", "))),
         );
@@ -241,20 +191,12 @@ fn foreign_crates_stay_where_they_belong() {
 fn every_package_opens_with_its_line_and_keeps_the_lints() {
     let mut complaints = Vec::new();
     for package in packages() {
-        let Package {
-            name,
-            description,
-            folder,
-            ..
-        } = &package;
-        let readme = fs::read_to_string(folder.join("README.md"))
-            .unwrap_or_default()
-            .replace('`', "");
+        let Package { name, description, folder, .. } = &package;
+        let readme = fs::read_to_string(folder.join("README.md")).unwrap_or_default().replace('`', "");
         let lines = readme.strip_prefix(&format!("# {name}\n")).unwrap_or_default();
         if !lines.trim_start().starts_with(description) {
-            complaints.push(format!(
-                "the README.md of {name} does not begin with '# {name}' and '{description}'"
-            ));
+            complaints
+                .push(format!("the README.md of {name} does not begin with '# {name}' and '{description}'"));
         }
         if !package.manifest().contains("[lints]\nworkspace = true") {
             complaints.push(format!("{name} does not take over the lints of the workspace"));
@@ -267,11 +209,9 @@ fn every_package_opens_with_its_line_and_keeps_the_lints() {
 fn unsafe_code_and_printing_are_allowed_where_they_are_meant_to_be() {
     let mut complaints = Vec::new();
     for package in packages() {
-        for (exception, packages) in [
-            ("unsafe_code", UNSAFE),
-            ("print_stdout", PRINTING),
-            ("print_stderr", PRINTING),
-        ] {
+        for (exception, packages) in
+            [("unsafe_code", UNSAFE), ("print_stdout", PRINTING), ("print_stderr", PRINTING)]
+        {
             if packages.contains(&package.short.as_str()) {
                 continue;
             }
@@ -291,8 +231,6 @@ fn files_stay_short_enough_to_be_read() {
         .flat_map(|package| package.sources())
         .filter(|(_, text)| text.lines().count() > 600);
     assert_none(
-        &long
-            .map(|(path, _)| format!("{} has more than 600 lines", path.display()))
-            .collect::<Vec<_>>(),
+        &long.map(|(path, _)| format!("{} has more than 600 lines", path.display())).collect::<Vec<_>>(),
     );
 }

@@ -44,11 +44,7 @@ impl Detector {
         let endpoint = simulator.endpoint().to_string();
         let stop = simulator.stop();
         let running = std::thread::spawn(move || simulator.run(|_frames| ()));
-        Self {
-            endpoint,
-            stop,
-            running,
-        }
+        Self { endpoint, stop, running }
     }
 
     fn phantom(protocol: Protocol, faults: &str) -> Self {
@@ -60,20 +56,12 @@ fn run(line: &str) -> Report {
     let registry = registry();
     let graph = load_line(line, &[] as &[&str], &registry).unwrap_or_else(|error| panic!("{error}"));
     let options = Options::default().plan_options().unwrap();
-    Plan::new(&graph, &registry, &options)
-        .unwrap_or_else(|error| panic!("{error}"))
-        .start()
-        .unwrap()
-        .wait()
+    Plan::new(&graph, &registry, &options).unwrap_or_else(|error| panic!("{error}")).start().unwrap().wait()
 }
 
 /// Runs a live reconstruction of one scan into `folder` and waits for it.
 fn live(detector: Detector, source: &str, recon: &str, folder: &Path) -> Report {
-    let Detector {
-        endpoint,
-        stop,
-        running,
-    } = detector;
+    let Detector { endpoint, stop, running } = detector;
     let out = folder.join("{series}.npy");
     let line = format!(
         "zmq_source endpoint=\"{endpoint}\" max_series=1 series_timeout_secs=5 {source} ! flat_field ! recon {recon} \
@@ -89,22 +77,13 @@ fn live(detector: Detector, source: &str, recon: &str, folder: &Path) -> Report 
 
 /// The slices of the only volume in a folder.
 fn volume(folder: &Path) -> Vec<Vec<f32>> {
-    let mut files: Vec<_> = std::fs::read_dir(folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.extension().is_some_and(|ending| ending == "npy"));
     assert_eq!(files.len(), 1, "{files:?}");
     let array = Array::read(&files[0]).unwrap();
-    let values: Vec<f32> = array
-        .bytes
-        .chunks_exact(4)
-        .map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-        .collect();
-    values
-        .chunks(array.shape[1] * array.shape[2])
-        .map(<[f32]>::to_vec)
-        .collect()
+    let values: Vec<f32> =
+        array.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    values.chunks(array.shape[1] * array.shape[2]).map(<[f32]>::to_vec).collect()
 }
 
 /// Root mean square distance to the truth within the disc that every projection sees, over the truth's range.
@@ -127,10 +106,7 @@ fn check_against_truth(volume: &[Vec<f32>]) {
     for (slice, z) in volume.iter().zip(phantom::heights(2)) {
         let distance = distance_to_truth(slice, z);
         // Direct filtered backprojection in double precision comes to 0.055 on this small phantom.
-        assert!(
-            distance < 0.075,
-            "the slice at height {z} is {distance} away from the truth"
-        );
+        assert!(distance < 0.075, "the slice at height {z} is {distance} away from the truth");
     }
 }
 
@@ -140,25 +116,11 @@ fn every_protocol_ends_in_the_true_volume() {
         (Protocol::DectrisV1, ""),
         (Protocol::DectrisV2, ""),
         (Protocol::Array, ""),
-        (
-            Protocol::Concert,
-            "series_roles=[dark, flat, projection] angles={start_deg: 0, step_deg: 2}",
-        ),
+        (Protocol::Concert, "series_roles=[dark, flat, projection] angles={start_deg: 0, step_deg: 2}"),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let report = live(
-            Detector::phantom(protocol, ""),
-            source,
-            "rotation_axis=30.25",
-            folder.path(),
-        );
-        assert_eq!(
-            report.exit_code(),
-            0,
-            "{protocol:?}: {:?} {:?}",
-            report.errors,
-            report.warnings
-        );
+        let report = live(Detector::phantom(protocol, ""), source, "rotation_axis=30.25", folder.path());
+        assert_eq!(report.exit_code(), 0, "{protocol:?}: {:?} {:?}", report.errors, report.warnings);
         check_against_truth(&volume(folder.path()));
     }
 }
@@ -168,12 +130,7 @@ fn live_equals_offline_to_the_last_bit() {
     for method in ["fourier", "fbp"] {
         let recon = format!("rotation_axis=30.25 method={method}");
         let folders = [0, 1, 2].map(|_| tempfile::tempdir().unwrap());
-        live(
-            Detector::phantom(Protocol::DectrisV2, ""),
-            "",
-            &recon,
-            folders[0].path(),
-        );
+        live(Detector::phantom(Protocol::DectrisV2, ""), "", &recon, folders[0].path());
         live(
             Detector::phantom(Protocol::DectrisV1, "swap=3,17,40,60;late=25:0.3"),
             "",
@@ -193,27 +150,17 @@ fn live_equals_offline_to_the_last_bit() {
         assert_eq!(run(&line).exit_code(), 0);
         let [in_order, disordered, offline] = folders.map(|folder| volume(folder.path()));
         assert!(in_order == offline, "{method}: live and offline differ");
-        assert!(
-            in_order == disordered,
-            "{method}: the order of arrival changed bits"
-        );
+        assert!(in_order == disordered, "{method}: the order of arrival changed bits");
     }
 }
 
 /// The counts of the projections' series: expected, received, processed, duplicate, rejected, lost.
 fn counts(faults: &str) -> ([u64; 6], Report) {
     let folder = tempfile::tempdir().unwrap();
-    let report = live(
-        Detector::phantom(Protocol::DectrisV1, faults),
-        "",
-        "rotation_axis=30.25",
-        folder.path(),
-    );
-    let series = report
-        .series
-        .iter()
-        .find(|series| series.id == 3)
-        .unwrap_or_else(|| panic!("{:?}", report.series));
+    let report =
+        live(Detector::phantom(Protocol::DectrisV1, faults), "", "rotation_axis=30.25", folder.path());
+    let series =
+        report.series.iter().find(|series| series.id == 3).unwrap_or_else(|| panic!("{:?}", report.series));
     let frames = &series.frames;
     assert_eq!(
         frames.received,
@@ -262,11 +209,7 @@ fn frames_of_a_wrong_shape_are_rejected_alone() {
 fn truncated_and_corrupt_frames_are_rejected_alone() {
     for fault in ["truncate=7", "corrupt=7"] {
         let (counted, report) = counts(fault);
-        assert_eq!(
-            (counted, report.exit_code()),
-            ([90, 90, 89, 0, 1, 0], 3),
-            "{fault}"
-        );
+        assert_eq!((counted, report.exit_code()), ([90, 90, 89, 0, 1, 0], 3), "{fault}");
     }
 }
 
@@ -280,34 +223,21 @@ fn a_missing_end_is_not_missed() {
 fn a_disconnection_loses_at_most_what_was_under_way() {
     let (counted, report) = counts("disconnect=50");
     let [expected, received, processed, _, _, lost] = counted;
-    assert_eq!(
-        (expected, received, processed + lost),
-        (90, processed, 90),
-        "{:?}",
-        report.warnings
-    );
+    assert_eq!((expected, received, processed + lost), (90, processed, 90), "{:?}", report.warnings);
 }
 
 #[test]
 fn the_axis_of_real_scans_is_found() {
-    let (Some(tooth), Some(i13)) = (
-        data("tomo/aps_tooth/tooth.h5"),
-        data("formats_derived/i13_nxtomo_bitshuffle_lz4.nxs"),
-    ) else {
+    let (Some(tooth), Some(i13)) =
+        (data("tomo/aps_tooth/tooth.h5"), data("formats_derived/i13_nxtomo_bitshuffle_lz4.nxs"))
+    else {
         return;
     };
     for (path, expected) in [(tooth, 295.75), (i13, 85.75)] {
-        let line = format!(
-            "scan_source path=\"{}\" ! flat_field ! recon ! null_sink",
-            path.display()
-        );
+        let line = format!("scan_source path=\"{}\" ! flat_field ! recon ! null_sink", path.display());
         let report = run(&line);
         let found = report.series[0].rotation_axis_px.unwrap();
-        assert!(
-            (found - expected).abs() < 0.3,
-            "{}: found {found}, expected {expected}",
-            path.display()
-        );
+        assert!((found - expected).abs() < 0.3, "{}: found {found}, expected {expected}", path.display());
     }
 }
 
@@ -334,10 +264,7 @@ fn a_real_scan_is_replayed_live() {
     run(&line);
     let [live, offline] = folders.map(|folder| volume(folder.path()));
     assert_eq!(live.len(), 135);
-    let most = offline
-        .iter()
-        .flatten()
-        .fold(0.0_f32, |most, v| most.max(v.abs()));
+    let most = offline.iter().flatten().fold(0.0_f32, |most, v| most.max(v.abs()));
     let off = live
         .iter()
         .flatten()

@@ -34,33 +34,20 @@ fn for_every_kind(check: impl Fn(&Registry, &KindInfo, &mut Vec<String>)) {
     for info in registry.iter() {
         let mut found = Vec::new();
         check(&registry, info, &mut found);
-        complaints.extend(
-            found
-                .into_iter()
-                .map(|complaint| format!("{}: {complaint}", info.kind)),
-        );
+        complaints.extend(found.into_iter().map(|complaint| format!("{}: {complaint}", info.kind)));
     }
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
 }
 
 fn description(schema: &Value) -> &str {
-    schema
-        .get("description")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .trim()
+    schema.get("description").and_then(Value::as_str).unwrap_or_default().trim()
 }
 
 /// All parameters with their schemas, also those within parameters, by a name that leads to them.
 fn parameters(info: &KindInfo) -> Vec<(String, Value)> {
     let mut found = Vec::new();
     collect("", info.schema.as_value(), &mut found);
-    let definitions = info
-        .schema
-        .get("$defs")
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default();
+    let definitions = info.schema.get("$defs").and_then(Value::as_object).cloned().unwrap_or_default();
     for (name, schema) in &definitions {
         collect(&format!("{name}."), schema, &mut found);
     }
@@ -101,10 +88,8 @@ fn kinds_and_parameters_are_described() {
     for_every_kind(|_, info, complaints| {
         let text = description(info.schema.as_value());
         if !text.lines().next().is_some_and(|line| line.ends_with(['.', ':'])) {
-            complaints.push(format!(
-                "the first line of its description is no sentence: '{}'",
-                info.summary()
-            ));
+            complaints
+                .push(format!("the first line of its description is no sentence: '{}'", info.summary()));
         }
         for (name, schema) in parameters(info) {
             if description(&schema).is_empty() {
@@ -127,8 +112,7 @@ fn names_keep_the_rules() {
             complaints.push(format!("a {:?} is not named so", info.class));
         }
         let snake = |name: &str| {
-            name.chars()
-                .all(|letter| letter.is_ascii_lowercase() || "_0123456789".contains(letter))
+            name.chars().all(|letter| letter.is_ascii_lowercase() || "_0123456789".contains(letter))
         };
         if !snake(info.kind) {
             complaints.push("kinds are named in small letters and underscores".to_owned());
@@ -136,9 +120,8 @@ fn names_keep_the_rules() {
         for (path, schema) in parameters(info) {
             let name = path.rsplit('.').next().unwrap_or(&path);
             if !snake(name) {
-                complaints.push(format!(
-                    "parameter '{path}' is not written in small letters and underscores"
-                ));
+                complaints
+                    .push(format!("parameter '{path}' is not written in small letters and underscores"));
             }
             let has_unit =
                 UNITS.iter().any(|unit| name.ends_with(unit)) || description(&schema).contains("Unit:");
@@ -158,11 +141,7 @@ fn unknown_parameters_are_refused() {
         let mut settings = graph_of_snippet(registry, info)
             .ok()
             .and_then(|graph| {
-                graph
-                    .nodes()
-                    .iter()
-                    .find(|node| node.kind == info.kind)
-                    .map(|node| node.parameters.clone())
+                graph.nodes().iter().find(|node| node.kind == info.kind).map(|node| node.parameters.clone())
             })
             .unwrap_or_default();
         settings.insert(unknown.to_owned(), json!(1));
@@ -188,10 +167,7 @@ fn the_pipeline_in_the_documentation_parses() {
             let kind = registry.get(&node.kind).expect("the graph was checked");
             // Files that the snippet names are not there, so a node may refuse to be built, but not to be read.
             if let Err(error @ RegistryError::Parse { .. }) = build(kind, node.parameters.clone()) {
-                complaints.push(format!(
-                    "'{}' in the pipeline in its documentation: {error}",
-                    node.id
-                ));
+                complaints.push(format!("'{}' in the pipeline in its documentation: {error}", node.id));
             }
         }
     });
@@ -224,17 +200,9 @@ fn build(info: &KindInfo, parameters: Map<String, Value>) -> Result<Built, Regis
 fn headers() -> Vec<SeriesHeader> {
     let mut headers = Vec::new();
     for element in ElementType::ALL {
-        for shape in [
-            Shape::new(1, 1),
-            Shape::new(3, 5),
-            Shape::new(0, 7),
-            Shape::new(4, 0),
-        ] {
+        for shape in [Shape::new(1, 1), Shape::new(3, 5), Shape::new(0, 7), Shape::new(4, 0)] {
             for (content, axes) in [(Content::Frames, Axes::Frame), (Content::Volume, Axes::Slice)] {
-                let id = SeriesId {
-                    number: 1,
-                    ordinal: 0,
-                };
+                let id = SeriesId { number: 1, ordinal: 0 };
                 let header = SeriesHeader::frames(id, Format { element, axes, shape });
                 headers.push(SeriesHeader { content, ..header });
             }
@@ -250,12 +218,8 @@ fn complaint_about(node: &dyn Node, header: &SeriesHeader) -> Option<String> {
         Ok(_) => None,
         Err(refusal) => {
             let text = refusal.full_text();
-            (text.is_empty() || text.ends_with('.') || text.contains('\n')).then(|| {
-                format!(
-                    "{}: the refusal is no line without a full stop: '{text}'",
-                    header.format
-                )
-            })
+            (text.is_empty() || text.ends_with('.') || text.contains('\n'))
+                .then(|| format!("{}: the refusal is no line without a full stop: '{text}'", header.format))
         }
     }
 }

@@ -9,43 +9,22 @@ use crate::command::{cargo, foreground, root};
 pub(crate) fn run(arguments: &[String]) -> ExitCode {
     let names = names();
     let Some((name, rest)) = arguments.split_first() else {
-        println!(
-            "benchmarks: {}\nrun one with `cargo xtask bench NAME`",
-            names.join(", ")
-        );
+        println!("benchmarks: {}\nrun one with `cargo xtask bench NAME`", names.join(", "));
         return ExitCode::SUCCESS;
     };
     if !names.contains(name) {
-        eprintln!(
-            "error: there is no benchmark '{name}'; there are {}",
-            names.join(", ")
-        );
+        eprintln!("error: there is no benchmark '{name}'; there are {}", names.join(", "));
         return ExitCode::from(2);
     }
     let mut command = cargo();
-    command.args([
-        "run",
-        "--release",
-        "--package",
-        "beamstream-benches",
-        "--bin",
-        name,
-        "--",
-    ]);
+    command.args(["run", "--release", "--package", "beamstream-benches", "--bin", name, "--"]);
     foreground(command.args(rest))
 }
 
 fn names() -> Vec<String> {
-    let files = fs::read_dir(root().join("benches/src/bin"))
-        .into_iter()
-        .flatten()
-        .flatten();
+    let files = fs::read_dir(root().join("benches/src/bin")).into_iter().flatten().flatten();
     let mut names: Vec<String> = files
-        .filter_map(|file| {
-            file.path()
-                .file_stem()
-                .map(|stem| stem.to_string_lossy().into_owned())
-        })
+        .filter_map(|file| file.path().file_stem().map(|stem| stem.to_string_lossy().into_owned()))
         .collect();
     names.sort();
     names

@@ -8,51 +8,23 @@ use crate::steps::{Outcome, Step};
 
 /// Everything, cheapest first.
 pub(crate) const STEPS: &[Step] = &[
-    Step {
-        name: "format",
-        says: "rustfmt finds nothing to change",
-        run: format,
-    },
-    Step {
-        name: "spelling",
-        says: "typos finds none",
-        run: spelling,
-    },
+    Step { name: "format", says: "rustfmt finds nothing to change", run: format },
+    Step { name: "spelling", says: "typos finds none", run: spelling },
     Step {
         name: "licences",
         says: "cargo-deny: licences, advisories, origins of the dependencies",
         run: licences,
     },
-    Step {
-        name: "lints",
-        says: "clippy finds nothing, on all targets",
-        run: lints,
-    },
-    Step {
-        name: "docs",
-        says: "the API's documentation builds without a warning",
-        run: docs,
-    },
-    Step {
-        name: "build",
-        says: "the programs, as a release",
-        run: build,
-    },
-    Step {
-        name: "tests",
-        says: "unit, layer, contract and end-to-end tests of all packages",
-        run: tests,
-    },
+    Step { name: "lints", says: "clippy finds nothing, on all targets", run: lints },
+    Step { name: "docs", says: "the API's documentation builds without a warning", run: docs },
+    Step { name: "build", says: "the programs, as a release", run: build },
+    Step { name: "tests", says: "unit, layer, contract and end-to-end tests of all packages", run: tests },
     Step {
         name: "doctests",
         says: "the examples in the documentation and in CONTRIBUTING.md",
         run: doctests,
     },
-    Step {
-        name: "loom",
-        says: "every interleaving of threads in a pool's book-keeping",
-        run: loom,
-    },
+    Step { name: "loom", says: "every interleaving of threads in a pool's book-keeping", run: loom },
     VALGRIND,
     Step {
         name: "interop",
@@ -94,15 +66,7 @@ fn licences() -> Outcome {
 
 fn lints() -> Outcome {
     let mut command = cargo();
-    command.args([
-        "clippy",
-        "--release",
-        "--workspace",
-        "--all-targets",
-        "--",
-        "-D",
-        "warnings",
-    ]);
+    command.args(["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"]);
     Outcome::of(command)
 }
 
@@ -139,15 +103,7 @@ fn tests() -> Outcome {
             "slow",
         ]);
     } else {
-        command.args([
-            "test",
-            "--release",
-            "--workspace",
-            "--lib",
-            "--bins",
-            "--tests",
-            "--no-fail-fast",
-        ]);
+        command.args(["test", "--release", "--workspace", "--lib", "--bins", "--tests", "--no-fail-fast"]);
         command.args(["--", "--show-output"]);
     }
     Outcome::without_lines(command, is_success)
@@ -155,12 +111,8 @@ fn tests() -> Outcome {
 
 /// Whether a line only says that a test passed.
 fn is_success(line: &str) -> bool {
-    let frame = ["stdout ───", "stderr ───"]
-        .iter()
-        .any(|frame| line.contains(frame));
-    let begins = ["running ", "test result: ok"]
-        .iter()
-        .any(|begin| line.starts_with(begin));
+    let frame = ["stdout ───", "stderr ───"].iter().any(|frame| line.contains(frame));
+    let begins = ["running ", "test result: ok"].iter().any(|begin| line.starts_with(begin));
     let passed = line.starts_with("test ") && line.ends_with("... ok");
     line.is_empty() || frame || begins || passed
 }
@@ -174,17 +126,8 @@ fn doctests() -> Outcome {
 /// Loom needs all of the crate compiled anew, so it has a target folder of its own.
 fn loom() -> Outcome {
     let mut command = cargo();
-    command.args([
-        "test",
-        "--release",
-        "--package",
-        "beamstream-buffer",
-        "--lib",
-        "slots",
-    ]);
-    command
-        .env("RUSTFLAGS", "--cfg loom")
-        .env("CARGO_TARGET_DIR", target().join("loom"));
+    command.args(["test", "--release", "--package", "beamstream-buffer", "--lib", "slots"]);
+    command.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", target().join("loom"));
     Outcome::of(command)
 }
 
@@ -229,7 +172,5 @@ fn interop() -> Outcome {
 fn host() -> Option<String> {
     let output = Command::new("rustc").arg("-vV").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
-    text.lines()
-        .find_map(|line| line.strip_prefix("host: "))
-        .map(str::to_owned)
+    text.lines().find_map(|line| line.strip_prefix("host: ")).map(str::to_owned)
 }

@@ -57,15 +57,11 @@ pub(crate) fn has_subcommand(name: &str) -> bool {
 /// Runs a program in the foreground and ends as it does.
 pub(crate) fn foreground(command: &mut Command) -> ExitCode {
     match command.status() {
-        Ok(status) => status
-            .code()
-            .and_then(|code| u8::try_from(code).ok())
-            .map_or(ExitCode::FAILURE, ExitCode::from),
+        Ok(status) => {
+            status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+        }
         Err(error) => {
-            eprintln!(
-                "error: {} cannot be started: {error}",
-                command.get_program().display()
-            );
+            eprintln!("error: {} cannot be started: {error}", command.get_program().display());
             ExitCode::FAILURE
         }
     }
@@ -75,19 +71,12 @@ pub(crate) fn foreground(command: &mut Command) -> ExitCode {
 pub(crate) fn watch(mut command: Command, idle: fn(&str) -> bool) -> io::Result<Finished> {
     // One pipe for both, so that errors stay between the lines that they belong to.
     let (reader, writer) = io::pipe()?;
-    command
-        .stdin(Stdio::null())
-        .stdout(writer.try_clone()?)
-        .stderr(writer);
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
     let mut child = command.spawn()?;
     // The command holds the ends that are written to: without this the reader would wait for ever.
     drop(command);
 
-    let mut finished = Finished {
-        success: false,
-        tail: VecDeque::new(),
-        skips: Vec::new(),
-    };
+    let mut finished = Finished { success: false, tail: VecDeque::new(), skips: Vec::new() };
     let mut out = io::stdout().lock();
     for line in BufReader::new(reader).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();

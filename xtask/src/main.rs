@@ -1,9 +1,5 @@
 //! What cargo itself cannot do: the demo, the whole test, benchmarks, valgrind.
-#![allow(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a program for the terminal"
-)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
 
 mod bench;
 mod checks;

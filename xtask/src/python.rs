@@ -18,12 +18,8 @@ pub(crate) fn run_tests() -> Outcome {
         Err(reason) => return Outcome::Skipped(reason),
     };
     let mut command = Command::new(python);
-    command
-        .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs"])
-        .arg(tests);
-    command
-        .env("PYTHONDONTWRITEBYTECODE", "1")
-        .env("BEAMSTREAM_TARGET", target().join("release"));
+    command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "-rs"]).arg(tests);
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env("BEAMSTREAM_TARGET", target().join("release"));
     Outcome::of(command)
 }
 
@@ -41,14 +37,7 @@ fn environment(requirements: &Path) -> Result<PathBuf, String> {
     quietly(make, "a Python environment cannot be made")?;
     let mut install = Command::new(&python);
     install
-        .args([
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--requirement",
-        ])
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"])
         .arg(requirements);
     quietly(install, "the Python packages cannot be installed")?;
     fs::write(&installed, wanted).map_err(|error| format!("{}: {error}", installed.display()))?;
@@ -64,8 +53,6 @@ fn quietly(mut command: Command, what: &str) -> Result<(), String> {
     let text = String::from_utf8_lossy(&output.stderr);
     Err(format!(
         "{what}: {}",
-        text.lines()
-            .rfind(|line| !line.trim().is_empty())
-            .unwrap_or("no reason was given")
+        text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no reason was given")
     ))
 }

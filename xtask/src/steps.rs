@@ -35,9 +35,7 @@ impl Outcome {
     pub(crate) fn without_lines(command: Command, idle: fn(&str) -> bool) -> Self {
         let name = command.get_program().display().to_string();
         match command::watch(command, idle) {
-            Ok(Finished {
-                success: true, skips, ..
-            }) => Self::Passed { skips },
+            Ok(Finished { success: true, skips, .. }) => Self::Passed { skips },
             Ok(Finished { tail, .. }) => Self::Failed(Vec::from(tail).join("\n")),
             Err(error) => Self::Failed(format!("{name} cannot be run: {error}")),
         }
@@ -46,21 +44,13 @@ impl Outcome {
 
 /// Runs the steps that are named, or all of them.
 pub(crate) fn run_chosen(steps: &[Step], names: &[String]) -> ExitCode {
-    if let Some(unknown) = names
-        .iter()
-        .find(|name| steps.iter().all(|step| step.name != **name))
-    {
+    if let Some(unknown) = names.iter().find(|name| steps.iter().all(|step| step.name != **name)) {
         let known: Vec<_> = steps.iter().map(|step| step.name).collect();
-        eprintln!(
-            "error: there is no step '{unknown}'; there are {}",
-            known.join(", ")
-        );
+        eprintln!("error: there is no step '{unknown}'; there are {}", known.join(", "));
         return ExitCode::from(2);
     }
-    let chosen: Vec<&Step> = steps
-        .iter()
-        .filter(|step| names.is_empty() || names.iter().any(|name| name == step.name))
-        .collect();
+    let chosen: Vec<&Step> =
+        steps.iter().filter(|step| names.is_empty() || names.iter().any(|name| name == step.name)).collect();
     run(&chosen)
 }
 
@@ -110,11 +100,7 @@ fn show_summary(done: &[(&Step, Outcome, Duration)]) -> ExitCode {
         println!("{:<10} {:>7.1} s  {text}", step.name, took.as_secs_f64());
     }
     println!("{passed} passed, {failed} failed, {skipped} skipped");
-    if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// A step that passed may hold tests that could not look at everything: their reasons, each once.
@@ -126,10 +112,7 @@ fn passed_text(skips: &[String]) -> String {
         (0, _) | (_, []) => String::from("passed"),
         (count, [first]) => format!("passed, {count} tests skipped a part: {first}"),
         (count, [first, rest @ ..]) => {
-            format!(
-                "passed, {count} tests skipped a part: {first} (and {} other reasons)",
-                rest.len()
-            )
+            format!("passed, {count} tests skipped a part: {first} (and {} other reasons)", rest.len())
         }
     }
 }

@@ -24,10 +24,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         secs.push(start.elapsed().as_secs_f64());
     }
     secs.sort_by(f64::total_cmp);
-    writeln!(
-        io::stdout(),
-        "{:.3}",
-        pixels.len() as f64 / secs[secs.len() / 2] / 1e9
-    )?;
+    writeln!(io::stdout(), "{:.3}", pixels.len() as f64 / secs[secs.len() / 2] / 1e9)?;
     Ok(())
 }

@@ -68,16 +68,7 @@ impl Source for Pump {
     }
     fn run(&mut self, out: &mut Outlet) -> Result<(), NodeError> {
         let format = Format::frame(ElementType::U8, 1, self.0.bytes);
-        out.begin(
-            SeriesHeader::frames(
-                SeriesId {
-                    number: 1,
-                    ordinal: 0,
-                },
-                format,
-            ),
-            1,
-        )?;
+        out.begin(SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, format), 1)?;
         let warm_up = self.0.blocks / 10;
         let mut started = Instant::now();
         let mut allocated = 0;
@@ -109,10 +100,8 @@ fn pipeline(blocks: u64, bytes: usize) -> (Duration, f64) {
     registry.source::<PumpConfig>();
     beamstream_flow::register(&mut registry);
     let registry = Arc::new(registry);
-    let line = format!(
-        "pump_source blocks={blocks} bytes={bytes} ! null_sink capacity_bytes={}",
-        1_u64 << 40
-    );
+    let line =
+        format!("pump_source blocks={blocks} bytes={bytes} ! null_sink capacity_bytes={}", 1_u64 << 40);
     let options = PlanOptions {
         ops: Arc::new(beamstream_cpu::CpuBackend::new(1)),
         images: Arc::new(NoImages),
@@ -186,10 +175,7 @@ fn main() {
         }
     }
     let (bare, recycled) = (median(bare), median(recycled));
-    println!(
-        "message size: {} bytes; medians of {ROUNDS} rounds of {BLOCKS} messages",
-        size_of::<Event>()
-    );
+    println!("message size: {} bytes; medians of {ROUNDS} rounds of {BLOCKS} messages", size_of::<Event>());
     println!("crossbeam, bare:                {bare:>10.0?} a message");
     println!("crossbeam, buffers recycled:    {recycled:>10.0?} a message");
     for (size, hops) in sizes.iter().zip(hops) {

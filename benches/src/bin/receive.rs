@@ -84,11 +84,8 @@ fn zmtp(address: &str, buffers: Frames, frames: usize) -> Result<f64, Box<dyn Er
     let endpoint = format!("tcp://{address}").parse()?;
     // One buffer is being filled and one taken while the others wait.
     let waiting = (buffers.pool.stats().slots - 2) as u64 * buffers.format.bytes() as u64;
-    let receiver = Receiver::start(
-        &[(endpoint, Mode::Connect)],
-        &Options::new(None, 256, waiting),
-        &buffers,
-    )?;
+    let receiver =
+        Receiver::start(&[(endpoint, Mode::Connect)], &Options::new(None, 256, waiting), &buffers)?;
     let mut start = Instant::now();
     let mut copied = 0;
     for frame in 0..frames {
@@ -101,10 +98,7 @@ fn zmtp(address: &str, buffers: Frames, frames: usize) -> Result<f64, Box<dyn Er
         }
     }
     if copied > 0 {
-        writeln!(
-            io::stderr(),
-            "{copied} of {frames} frames came through scratch memory"
-        )?;
+        writeln!(io::stderr(), "{copied} of {frames} frames came through scratch memory")?;
     }
     Ok(start.elapsed().as_secs_f64())
 }
@@ -112,17 +106,7 @@ fn zmtp(address: &str, buffers: Frames, frames: usize) -> Result<f64, Box<dyn Er
 /// Processor seconds of this process so far, user and system; the kernel counts in hundredths.
 fn cpu_secs() -> Result<f64, Box<dyn Error>> {
     let stat = std::fs::read_to_string("/proc/self/stat")?;
-    let fields: Vec<&str> = stat
-        .rsplit(')')
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .collect();
-    let ticks = |at: usize| {
-        fields
-            .get(at)
-            .and_then(|field| field.parse::<f64>().ok())
-            .unwrap_or(0.0)
-    };
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
     Ok((ticks(11) + ticks(12)) / 100.0)
 }

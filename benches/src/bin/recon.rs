@@ -32,11 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "| method | n | angles | rows | threads | batch | add s/slice | invert s/slice | s/slice | CPU s/slice | GUPS | preview s | nRMSE | gain |"
     )?;
     writeln!(out, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")?;
-    let cases = if arguments.is_empty() {
-        table()
-    } else {
-        vec![parse(&arguments)?]
-    };
+    let cases = if arguments.is_empty() { table() } else { vec![parse(&arguments)?] };
     for case in cases {
         measure(&case, &mut out)?;
     }
@@ -44,15 +40,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn table() -> Vec<Case> {
-    let case = |method, n, angles, rows| Case {
-        method,
-        n,
-        angles,
-        rows,
-        threads: 2,
-        batch: 32,
-        golden: false,
-    };
+    let case =
+        |method, n, angles, rows| Case { method, n, angles, rows, threads: 2, batch: 32, golden: false };
     vec![
         case(Method::Fourier, 512, 720, 16),
         case(Method::Fourier, 1024, 1500, 16),
@@ -84,14 +73,9 @@ fn parse(arguments: &[String]) -> Result<Case, Box<dyn std::error::Error>> {
 fn measure(case: &Case, out: &mut impl Write) -> Result<(), Box<dyn std::error::Error>> {
     let Case { n, rows, .. } = *case;
     let axis_px = (n - 1) as f64 / 2.0;
-    let turn = if case.golden {
-        (5.0_f64.sqrt() - 1.0) / 2.0
-    } else {
-        1.0 / case.angles as f64
-    };
-    let angles: Vec<f64> = (0..case.angles)
-        .map(|i| (i as f64 * turn).fract() * std::f64::consts::PI)
-        .collect();
+    let turn = if case.golden { (5.0_f64.sqrt() - 1.0) / 2.0 } else { 1.0 / case.angles as f64 };
+    let angles: Vec<f64> =
+        (0..case.angles).map(|i| (i as f64 * turn).fract() * std::f64::consts::PI).collect();
     let weights = angular_weights(&angles);
     // All rows show the same slice: what they hold changes neither the time nor the accuracy.
     let sinogram = phantom::sinogram(n, &angles, 0.0, axis_px);
@@ -99,18 +83,10 @@ fn measure(case: &Case, out: &mut impl Write) -> Result<(), Box<dyn std::error::
     let projections: Vec<Projection<'_>> = frames
         .iter()
         .zip(angles.iter().zip(weights))
-        .map(|(pixels, (&angle_rad, weight))| Projection {
-            pixels,
-            angle_rad,
-            weight,
-        })
+        .map(|(pixels, (&angle_rad, weight))| Projection { pixels, angle_rad, weight })
         .collect();
 
-    let spec = ReconSpec {
-        method: case.method,
-        batch: case.batch,
-        ..ReconSpec::new(rows, n, axis_px)
-    };
+    let spec = ReconSpec { method: case.method, batch: case.batch, ..ReconSpec::new(rows, n, axis_px) };
     let mut recon = accumulator(&spec, case.threads)?;
     let groups = recon.row_groups();
     let widest = groups.iter().map(ExactSizeIterator::len).max().unwrap_or(1);
@@ -161,12 +137,7 @@ fn cpu_secs() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // User and system time are the 14th and 15th fields, the 12th and 13th after the name in parentheses.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    fields
-        .skip(11)
-        .take(2)
-        .filter_map(|ticks| ticks.parse::<f64>().ok())
-        .sum::<f64>()
-        / TICKS_PER_SEC
+    fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SEC
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -178,10 +149,8 @@ fn median(values: &mut [f64]) -> f64 {
 fn compare(slice: &[f32], truth: &[f32], n: usize) -> (f64, f64) {
     let middle = (n - 1) as f64 / 2.0;
     let inside = |at: &usize| ((at % n) as f64 - middle).hypot((at / n) as f64 - middle) < 0.45 * n as f64;
-    let pairs: Vec<[f64; 2]> = (0..n * n)
-        .filter(inside)
-        .map(|at| [f64::from(slice[at]), f64::from(truth[at])])
-        .collect();
+    let pairs: Vec<[f64; 2]> =
+        (0..n * n).filter(inside).map(|at| [f64::from(slice[at]), f64::from(truth[at])]).collect();
     let mean = |value: &dyn Fn(&[f64; 2]) -> f64| pairs.iter().map(value).sum::<f64>() / pairs.len() as f64;
     let (slice_mean, truth_mean) = (mean(&|p| p[0]), mean(&|p| p[1]));
     let covariance = mean(&|p| (p[0] - slice_mean) * (p[1] - truth_mean));

@@ -58,10 +58,7 @@ pub fn find_axis(
         Some(row) if row < detector_rows => row..row + 1,
         Some(row) => {
             let message = format!("expected a row below the detector's {detector_rows}, found {row}");
-            return Err(Error::Option {
-                option: "row",
-                message,
-            });
+            return Err(Error::Option { option: "row", message });
         }
     };
     let Some(pair) = opposite_projections(scan.info()) else {
@@ -89,11 +86,7 @@ struct Pair {
 
 /// The two projections that are nearest to half a turn apart.
 fn opposite_projections(info: &ScanInfo) -> Option<Pair> {
-    let projections = info
-        .frames
-        .iter()
-        .enumerate()
-        .filter(|(_, frame)| frame.role == Role::Projection);
+    let projections = info.frames.iter().enumerate().filter(|(_, frame)| frame.role == Role::Projection);
     let mut angles: Vec<(f64, usize)> = projections
         .filter_map(|(at, frame)| Some((frame.angle_deg?, at)))
         .filter(|(deg, _)| deg.is_finite())
@@ -108,20 +101,13 @@ fn opposite_projections(info: &ScanInfo) -> Option<Pair> {
             let away = (angles[at].0 - wanted).rem_euclid(360.0);
             away.min(360.0 - away)
         };
-        let nearest = neighbours
-            .into_iter()
-            .min_by(|&one, &other| off(one).total_cmp(&off(other)))?;
+        let nearest = neighbours.into_iter().min_by(|&one, &other| off(one).total_cmp(&off(other)))?;
         let (other_deg, other) = angles[nearest];
-        let pair = Pair {
-            frames: [frame, other],
-            angles_deg: [deg, other_deg],
-            off_deg: off(nearest),
-        };
+        let pair = Pair { frames: [frame, other], angles_deg: [deg, other_deg], off_deg: off(nearest) };
         // The best pair is met from both of its ends.
         (deg < other_deg).then_some(pair)
     });
-    best.filter(|pair| pair.off_deg < MAX_OFF_DEG)
-        .min_by(|one, other| one.off_deg.total_cmp(&other.off_deg))
+    best.filter(|pair| pair.off_deg < MAX_OFF_DEG).min_by(|one, other| one.off_deg.total_cmp(&other.off_deg))
 }
 
 /// Rows in the middle of the detector.
@@ -140,11 +126,7 @@ fn line_integrals(
 ) -> Result<[Block; 2], FramesError> {
     let of_role = |role| -> Vec<usize> {
         let entries = scan.info().frames.iter().enumerate();
-        entries
-            .filter(|(_, frame)| frame.role == role)
-            .map(|(at, _)| at)
-            .take(MAX_REFERENCES)
-            .collect()
+        entries.filter(|(_, frame)| frame.role == role).map(|(at, _)| at).take(MAX_REFERENCES).collect()
     };
     let (darks, flats) = (of_role(Role::Dark), of_role(Role::Flat));
     let mut reader = FrameReader::new(scan, rows, 1)?;
@@ -187,21 +169,13 @@ mod tests {
         let path = folder.path().join("projections.tif");
         let mut file = tiff::encoder::TiffEncoder::new(std::fs::File::create(&path).unwrap()).unwrap();
         for _ in angles_deg {
-            file.write_image::<tiff::encoder::colortype::Gray8>(1, 1, &[7])
-                .unwrap();
+            file.write_image::<tiff::encoder::colortype::Gray8>(1, 1, &[7]).unwrap();
         }
         let table = folder.path().join("angles.txt");
         let lines: Vec<String> = angles_deg.iter().map(ToString::to_string).collect();
         std::fs::write(&table, lines.join("\n")).unwrap();
         let angles = Some(table.to_string_lossy().into_owned());
-        let scan = Scan::open(
-            &path,
-            &ScanOptions {
-                angles,
-                ..Default::default()
-            },
-        )
-        .unwrap();
+        let scan = Scan::open(&path, &ScanOptions { angles, ..Default::default() }).unwrap();
         scan.info().clone()
     }
 

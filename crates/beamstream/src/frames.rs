@@ -35,12 +35,7 @@ impl<'a> FrameReader<'a> {
         let whole = scan.info().format;
         let format = Format::frame(whole.element, rows.len(), whole.shape.columns);
         let pool = Pool::host("frames", buffers, format.bytes())?;
-        Ok(Self {
-            scan,
-            pool,
-            format,
-            rows,
-        })
+        Ok(Self { scan, pool, format, rows })
     }
 
     /// Type and shape of what is read.

@@ -38,18 +38,10 @@ fn u16_counts() -> ElementType {
 /// # Errors
 /// [`Error`] if the file is neither.
 pub fn header_from_file(path: &Path) -> Result<SeriesHeader, Error> {
-    if path
-        .extension()
-        .is_some_and(|extension| extension.eq_ignore_ascii_case("json"))
-    {
-        let text = std::fs::read_to_string(path).map_err(|source| Error::Read {
-            path: path.to_owned(),
-            source,
-        })?;
-        return described(&text).map_err(|message| Error::Header {
-            path: path.to_owned(),
-            message,
-        });
+    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
+        let text =
+            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        return described(&text).map_err(|message| Error::Header { path: path.to_owned(), message });
     }
     Ok(of_scan(Scan::open(path, &ScanOptions::default())?.info()))
 }
@@ -67,30 +59,17 @@ fn described(text: &str) -> Result<SeriesHeader, String> {
         references_first: true,
     });
     Ok(SeriesHeader {
-        expected_frames: roles.map(|roles| {
-            roles
-                .darks
-                .saturating_add(roles.flats)
-                .saturating_add(roles.projections)
-        }),
+        expected_frames: roles
+            .map(|roles| roles.darks.saturating_add(roles.flats).saturating_add(roles.projections)),
         roles,
         rotation_axis_px: told.rotation_axis_px,
         pixel_size_m: told.pixel_size_m,
-        ..SeriesHeader::frames(
-            SeriesId {
-                number: 1,
-                ordinal: 0,
-            },
-            format,
-        )
+        ..SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, format)
     })
 }
 
 fn of_scan(info: &ScanInfo) -> SeriesHeader {
-    let first_projection = info
-        .frames
-        .iter()
-        .position(|frame| frame.role == Role::Projection);
+    let first_projection = info.frames.iter().position(|frame| frame.role == Role::Projection);
     let is_reference = |role| matches!(role, Role::Dark | Role::Flat);
     let last_reference = info.frames.iter().rposition(|frame| is_reference(frame.role));
     let roles = RoleCounts {
@@ -99,23 +78,13 @@ fn of_scan(info: &ScanInfo) -> SeriesHeader {
         projections: info.count(Role::Projection) as u64,
         references_first: last_reference < first_projection,
     };
-    let angles: Vec<f64> = info
-        .projection_angles_deg()
-        .into_iter()
-        .map(f64::to_radians)
-        .collect();
+    let angles: Vec<f64> = info.projection_angles_deg().into_iter().map(f64::to_radians).collect();
     SeriesHeader {
         expected_frames: Some(info.frames.len() as u64),
         roles: Some(roles),
         angles_rad: Some(Arc::from(angles)),
         pixel_size_m: info.pixel_size_m,
-        ..SeriesHeader::frames(
-            SeriesId {
-                number: 1,
-                ordinal: 0,
-            },
-            info.format,
-        )
+        ..SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, info.format)
     }
 }
 
@@ -127,10 +96,7 @@ mod tests {
     fn a_description_becomes_a_header() {
         let header = described(r#"{"rows": 3, "columns": 5, "projections": 90, "darks": 2}"#).unwrap();
         assert_eq!(header.format, Format::frame(ElementType::U16, 3, 5));
-        assert_eq!(
-            (header.expected_frames, header.expected_projections()),
-            (Some(92), Some(90))
-        );
+        assert_eq!((header.expected_frames, header.expected_projections()), (Some(92), Some(90)));
     }
 
     #[test]

@@ -23,16 +23,12 @@ impl ScanImages {
 
     fn mean(&self, path: &str) -> Result<(Shape, Vec<f32>), String> {
         let (file, dataset) = split(path);
-        let options = ScanOptions {
-            data: dataset,
-            ..Default::default()
-        };
+        let options = ScanOptions { data: dataset, ..Default::default() };
         let mut scan =
             Scan::open(Path::new(file), &options).map_err(|error| Error::from(error).full_text())?;
         let info = scan.info();
-        let usable: Vec<usize> = (0..info.frames.len())
-            .filter(|&at| info.frames[at].role != Role::Invalid)
-            .collect();
+        let usable: Vec<usize> =
+            (0..info.frames.len()).filter(|&at| info.frames[at].role != Role::Invalid).collect();
         let Some(role) = usable.first().map(|&at| info.frames[at].role) else {
             return Err(format!("{path} holds no frame that could be averaged"));
         };
@@ -93,10 +89,7 @@ mod tests {
     #[test]
     fn a_missing_file_is_named() {
         let error = images().mean_image("nowhere/flats.h5:/a/b").unwrap_err();
-        assert!(
-            error.contains("nowhere/flats.h5") && !error.contains("/a/b"),
-            "{error}"
-        );
+        assert!(error.contains("nowhere/flats.h5") && !error.contains("/a/b"), "{error}");
     }
 
     #[test]

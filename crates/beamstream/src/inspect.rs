@@ -103,18 +103,13 @@ impl Inspection {
             angle_range_deg: angle_range_deg(info),
         };
         let volume = [shape.rows, shape.columns, shape.columns];
-        let voxels = volume
-            .iter()
-            .fold(1_u64, |product, &extent| product.saturating_mul(extent as u64));
+        let voxels = volume.iter().fold(1_u64, |product, &extent| product.saturating_mul(extent as u64));
         let volume_bytes = voxels.saturating_mul(ElementType::F32.size() as u64);
         Self {
             path: info.path.clone(),
             kind: Some(info.kind),
             frames: Some(frames),
-            recon: Some(ReconSummary {
-                shape: volume,
-                volume_bytes,
-            }),
+            recon: Some(ReconSummary { shape: volume, volume_bytes }),
             no_scan_because: None,
             pixel_size_m: info.pixel_size_m,
             datasets: info.datasets.clone(),
@@ -144,10 +139,7 @@ mod tests {
         let told = inspect(&path, &ScanOptions::default()).unwrap();
         assert_eq!(told.kind, Some(ScanKind::DxChange));
         let frames = told.frames.unwrap();
-        assert_eq!(
-            (frames.projections, frames.shape[1..].to_vec()),
-            (181, vec![2, 640])
-        );
+        assert_eq!((frames.projections, frames.shape[1..].to_vec()), (181, vec![2, 640]));
         assert_eq!(told.recon.unwrap().shape, [2, 640, 640]);
     }
 

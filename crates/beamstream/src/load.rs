@@ -12,10 +12,7 @@ use crate::Error;
 /// # Errors
 /// [`Error::Read`] if there is no such file, [`Error::Graph`] with the places of all mistakes.
 pub fn load_file(path: &Path, sets: &[impl AsRef<str>], registry: &Registry) -> Result<Graph, Error> {
-    let read = |source| Error::Read {
-        path: path.to_owned(),
-        source,
-    };
+    let read = |source| Error::Read { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(read)?;
     let graph = Graph::parse(&path.to_string_lossy(), &text, registry, &variable)?;
     changed(graph, sets, registry)
@@ -53,9 +50,7 @@ mod tests {
         let registry = registry();
         let graph = load_line(LINE, &["phantom_source.size=48"], &registry).unwrap();
         assert_eq!(graph.node("phantom_source").unwrap().parameters["size"], 48);
-        let error = load_line(LINE, &["phantom_source.sise=48"], &registry)
-            .unwrap_err()
-            .to_string();
+        let error = load_line(LINE, &["phantom_source.sise=48"], &registry).unwrap_err().to_string();
         assert!(error.contains("sise") && error.contains("'size'"), "{error}");
     }
 
@@ -63,10 +58,6 @@ mod tests {
     fn a_missing_file_is_named() {
         let none: [&str; 0] = [];
         let error = load_file(Path::new("nowhere/none.yaml"), &none, &registry()).unwrap_err();
-        assert!(
-            error.full_text().starts_with("cannot read nowhere/none.yaml: "),
-            "{}",
-            error.full_text()
-        );
+        assert!(error.full_text().starts_with("cannot read nowhere/none.yaml: "), "{}", error.full_text());
     }
 }

@@ -97,9 +97,7 @@ impl Options {
     fn backend(&self) -> Result<Arc<dyn Backend>, Error> {
         match &self.device {
             Device::Auto | Device::Cpu => Ok(Arc::new(CpuBackend::new(self.thread_count()))),
-            cuda @ Device::Cuda(_) => Err(Error::NoGpu {
-                device: cuda.to_string(),
-            }),
+            cuda @ Device::Cuda(_) => Err(Error::NoGpu { device: cuda.to_string() }),
         }
     }
 
@@ -119,27 +117,14 @@ mod tests {
             assert_eq!(text.parse::<Device>().unwrap().to_string(), text);
         }
         for text in ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0"] {
-            assert!(
-                text.parse::<Device>()
-                    .unwrap_err()
-                    .to_string()
-                    .contains(&format!("'{text}'"))
-            );
+            assert!(text.parse::<Device>().unwrap_err().to_string().contains(&format!("'{text}'")));
         }
     }
 
     #[test]
     fn a_gpu_is_refused_in_one_line() {
-        let options = Options {
-            device: Device::Cuda(vec![63]),
-            ..Default::default()
-        };
-        let Err(error) = options.plan_options() else {
-            panic!("there is no such device")
-        };
-        assert!(
-            error.to_string().contains("cuda:63") && !error.to_string().contains('\n'),
-            "{error}"
-        );
+        let options = Options { device: Device::Cuda(vec![63]), ..Default::default() };
+        let Err(error) = options.plan_options() else { panic!("there is no such device") };
+        assert!(error.to_string().contains("cuda:63") && !error.to_string().contains('\n'), "{error}");
     }
 }

@@ -28,10 +28,7 @@ fn every_file_is_loaded() {
 #[test]
 fn live_files_show_what_they_do() {
     for name in ["live-dectris.yaml", "live-concert.yaml"] {
-        assert!(
-            load(name).nodes().iter().any(|node| node.kind == "view"),
-            "{name}"
-        );
+        assert!(load(name).nodes().iter().any(|node| node.kind == "view"), "{name}");
     }
 }
 

@@ -89,9 +89,11 @@ impl Allocator for HostAllocator {
     }
 
     fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>, MemoryError> {
-        HostPages::map(bytes)
-            .map(|pages| Box::new(pages) as Box<dyn Memory>)
-            .map_err(|source| MemoryError { bytes, kind: MemoryKind::Host, source })
+        HostPages::map(bytes).map(|pages| Box::new(pages) as Box<dyn Memory>).map_err(|source| MemoryError {
+            bytes,
+            kind: MemoryKind::Host,
+            source,
+        })
     }
 }
 
@@ -166,7 +168,9 @@ mod tests {
 
     #[test]
     fn absurd_sizes_are_refused_with_their_size() {
-        let Err(error) = HostAllocator.allocate(usize::MAX / 2) else { panic!("half the address space was mapped") };
+        let Err(error) = HostAllocator.allocate(usize::MAX / 2) else {
+            panic!("half the address space was mapped")
+        };
         assert!(error.to_string().contains(&(usize::MAX / 2).to_string()));
     }
 }

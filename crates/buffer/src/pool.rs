@@ -9,9 +9,9 @@ use beamstream_core::{BlockMeta, Element, ElementType, Format};
 use bytemuck::Pod;
 use bytes::Bytes;
 
+use crate::Fence;
 use crate::memory::{Allocator, HostAllocator, Memory, MemoryError, MemoryKind, PAGE_BYTES};
 use crate::slots::Slots;
-use crate::Fence;
 
 /// Slots of at least this size begin on a page of their own; smaller ones on a cache line.
 const LARGE_BYTES: usize = 64 * 1024;
@@ -29,7 +29,9 @@ pub enum PoolError {
         pool: String,
     },
     /// The pool was cut for smaller blocks.
-    #[error("a block of {bytes} bytes does not fit the buffers of pool '{pool}', which have {slot_bytes} bytes")]
+    #[error(
+        "a block of {bytes} bytes does not fit the buffers of pool '{pool}', which have {slot_bytes} bytes"
+    )]
     TooLarge {
         /// Name of the pool.
         pool: String,
@@ -96,7 +98,12 @@ impl Pool {
     ///
     /// # Errors
     /// [`PoolError::Memory`] if there is not that much of it.
-    pub fn new(name: &str, allocator: &dyn Allocator, slots: usize, slot_bytes: usize) -> Result<Self, PoolError> {
+    pub fn new(
+        name: &str,
+        allocator: &dyn Allocator,
+        slots: usize,
+        slot_bytes: usize,
+    ) -> Result<Self, PoolError> {
         let fail = |source| PoolError::Memory { pool: name.to_owned(), slots, source };
         let stride = Self::stride(slot_bytes);
         let too_much = || MemoryError {
@@ -218,7 +225,10 @@ impl Pool {
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool").field("name", &self.inner.name).field("stats", &self.stats()).finish_non_exhaustive()
+        f.debug_struct("Pool")
+            .field("name", &self.inner.name)
+            .field("stats", &self.stats())
+            .finish_non_exhaustive()
     }
 }
 
@@ -320,7 +330,10 @@ impl LeaseMut {
 
 impl std::fmt::Debug for LeaseMut {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LeaseMut").field("pool", &self.share.pool.name).field("format", &self.format).finish_non_exhaustive()
+        f.debug_struct("LeaseMut")
+            .field("pool", &self.share.pool.name)
+            .field("format", &self.format)
+            .finish_non_exhaustive()
     }
 }
 
@@ -416,7 +429,10 @@ impl Block {
 
 impl std::fmt::Debug for Block {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Block").field("format", &self.format).field("meta", &self.meta).finish_non_exhaustive()
+        f.debug_struct("Block")
+            .field("format", &self.format)
+            .field("meta", &self.meta)
+            .finish_non_exhaustive()
     }
 }
 

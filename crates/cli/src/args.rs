@@ -70,23 +70,10 @@ pub(crate) struct GlobalArgs {
     #[arg(short, long, action = ArgAction::Count, global = true, help_heading = "Messages")]
     pub(crate) verbose: u8,
     /// Tell errors only
-    #[arg(
-        short,
-        long,
-        global = true,
-        conflicts_with = "verbose",
-        help_heading = "Messages"
-    )]
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Messages")]
     pub(crate) quiet: bool,
     /// Form of messages on standard error; RUST_LOG chooses them in detail
-    #[arg(
-        long,
-        value_enum,
-        default_value_t,
-        global = true,
-        value_name = "FORM",
-        help_heading = "Messages"
-    )]
+    #[arg(long, value_enum, default_value_t, global = true, value_name = "FORM", help_heading = "Messages")]
     pub(crate) log_format: LogFormat,
 }
 
@@ -148,15 +135,10 @@ pub(crate) enum Command {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ComputeArgs {
     /// Device that computes: auto, cpu or cuda[:N[,M…]]; this version computes on the CPU
-    #[arg(
-        long,
-        default_value = "auto",
-        value_name = "DEVICE",
-        help_heading = "Computing"
-    )]
+    #[arg(long, default_value = "auto", value_name = "DEVICE", help_heading = "Computing")]
     pub(crate) device: Device,
     /// Threads that compute [default: as many as the machine runs at once]
-    #[arg(long, value_name = "N", help_heading = "Computing")]
+    #[arg(long, value_name = "N", value_parser = parse::threads, help_heading = "Computing")]
     pub(crate) threads: Option<NonZeroUsize>,
     /// Host memory that may be taken, in bytes or with a unit, as in 8GiB [default: most of what is free]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help_heading = "Computing")]
@@ -165,12 +147,7 @@ pub(crate) struct ComputeArgs {
 
 impl ComputeArgs {
     pub(crate) fn options(&self, overwrite: bool) -> Options {
-        Options {
-            device: self.device.clone(),
-            threads: self.threads,
-            memory_bytes: self.memory,
-            overwrite,
-        }
+        Options { device: self.device.clone(), threads: self.threads, memory_bytes: self.memory, overwrite }
     }
 }
 
@@ -290,12 +267,7 @@ pub(crate) struct PlaceArgs {
 
 impl PlaceArgs {
     pub(crate) fn options(&self) -> beamstream::ScanOptions {
-        let Self {
-            data,
-            flats,
-            darks,
-            angles,
-        } = self;
+        let Self { data, flats, darks, angles } = self;
         beamstream::ScanOptions {
             data: data.clone(),
             flats: flats.clone(),
@@ -426,14 +398,7 @@ mod tests {
             ("--rows", "9"),
             ("--rotation-axis", "left"),
         ] {
-            let line = [
-                "beamstream",
-                "recon",
-                "scan.nxs",
-                "-o",
-                "v.h5",
-                &format!("{option}={value}"),
-            ];
+            let line = ["beamstream", "recon", "scan.nxs", "-o", "v.h5", &format!("{option}={value}")];
             let text = Cli::try_parse_from(line).unwrap_err().to_string();
             assert!(text.contains(option) && text.contains(value), "{text}");
         }

@@ -29,11 +29,7 @@ impl Console {
     /// Sets the log up by the global arguments.
     pub(crate) fn start(args: &GlobalArgs) -> Self {
         let people = args.log_format == LogFormat::Text && io::stderr().is_terminal() && !args.quiet;
-        let target = if people {
-            ProgressDrawTarget::stderr()
-        } else {
-            ProgressDrawTarget::hidden()
-        };
+        let target = if people { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let console = Self {
             quiet: args.quiet,
             format: args.log_format,
@@ -70,9 +66,7 @@ impl Console {
     pub(crate) fn print(&self, text: &str) -> Result<(), Failure> {
         let end = if text.ends_with('\n') { "" } else { "\n" };
         let mut out = io::stdout().lock();
-        let written = self
-            .bars
-            .suspend(|| write!(out, "{text}{end}").and_then(|()| out.flush()));
+        let written = self.bars.suspend(|| write!(out, "{text}{end}").and_then(|()| out.flush()));
         match written {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 Err(Failure::system("cannot write to standard output", &error))
@@ -121,11 +115,7 @@ impl Console {
         self.bars.suspend(|| match self.format {
             LogFormat::Json => json_line(level, text),
             LogFormat::Text => {
-                let (on, off) = if colours() && !label.is_empty() {
-                    (colour, PLAIN)
-                } else {
-                    ("", "")
-                };
+                let (on, off) = if colours() && !label.is_empty() { (colour, PLAIN) } else { ("", "") };
                 // Where stderr is closed nobody reads it.
                 writeln!(io::stderr(), "{on}{label}{off}{text}").ok();
             }
@@ -134,9 +124,7 @@ impl Console {
 
     /// A bar on a terminal, nothing elsewhere. `template` is that of [`ProgressStyle`].
     pub(crate) fn bar(&self, template: &str, length: Option<u64>) -> ProgressBar {
-        let bar = self
-            .bars
-            .add(length.map_or_else(ProgressBar::no_length, ProgressBar::new));
+        let bar = self.bars.add(length.map_or_else(ProgressBar::no_length, ProgressBar::new));
         match ProgressStyle::with_template(template) {
             Ok(style) => bar.with_style(style),
             Err(_plain_will_do) => bar,

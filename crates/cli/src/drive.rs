@@ -44,9 +44,7 @@ pub(crate) fn drive(
     how: &Drive<'_>,
 ) -> Result<Driven, Failure> {
     let stops = stop_signals()?;
-    let handle = plan
-        .start()
-        .map_err(|error| Failure::system("the run cannot be started", &error))?;
+    let handle = plan.start().map_err(|error| Failure::system("the run cannot be started", &error))?;
     let run = SharedRun::new(handle);
     let page = Page::open(how.show, &run)?;
     if let Some(page) = &page {
@@ -105,10 +103,7 @@ fn stop_signals() -> Result<Receiver<()>, Failure> {
             sender.try_send(()).ok();
         }
     };
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(listen)
-        .map_err(failure)?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(listen).map_err(failure)?;
     Ok(receiver)
 }
 
@@ -130,10 +125,7 @@ fn tell(report: &Report, console: &Console) {
 /// Writes the report; it appears under its name only when it is whole.
 fn write_report(report: &Report, path: &Path) -> Result<(), Failure> {
     let failure = |error: std::io::Error| {
-        Failure::new(
-            ExitCode::Io,
-            format!("the report cannot be written to {}: {error}", path.display()),
-        )
+        Failure::new(ExitCode::Io, format!("the report cannot be written to {}: {error}", path.display()))
     };
     let text = serde_json::to_string_pretty(report).map_err(|error| failure(error.into()))?;
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {

@@ -11,10 +11,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     pub(crate) fn new(exit: ExitCode, text: impl Into<String>) -> Self {
-        Self {
-            exit,
-            lines: vec![text.into()],
-        }
+        Self { exit, lines: vec![text.into()] }
     }
 
     /// Wrong usage, or input that cannot be read.
@@ -28,10 +25,7 @@ impl Failure {
     }
 
     fn graph(errors: &Errors) -> Self {
-        Self {
-            exit: ExitCode::Config,
-            lines: errors.iter().map(ToString::to_string).collect(),
-        }
+        Self { exit: ExitCode::Config, lines: errors.iter().map(ToString::to_string).collect() }
     }
 
     pub(crate) fn code(&self) -> u8 {

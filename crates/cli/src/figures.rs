@@ -27,10 +27,7 @@ pub(crate) struct ReconFigures {
 
 impl ReconFigures {
     pub(crate) fn new(console: &Console, frames: usize, slices: usize) -> Self {
-        let bar = console.bar(
-            "{wide_bar} {percent} %  {msg}  {eta} left",
-            Some((frames + slices) as u64),
-        );
+        let bar = console.bar("{wide_bar} {percent} %  {msg}  {eta} left", Some((frames + slices) as u64));
         Self { bar, frames, slices }
     }
 }
@@ -40,10 +37,7 @@ impl Figures for ReconFigures {
         let frames = sent_by(status, is_source).min(self.frames as u64);
         let slices = taken_by(status, is_sink).min(self.slices as u64);
         self.bar.set_position(frames + slices);
-        self.bar.set_message(format!(
-            "frame {frames}/{}, slice {slices}/{}",
-            self.frames, self.slices
-        ));
+        self.bar.set_message(format!("frame {frames}/{}, slice {slices}/{}", self.frames, self.slices));
     }
 
     fn finish(&self) {
@@ -63,20 +57,12 @@ pub(crate) struct StreamFigures<'a> {
 impl<'a> StreamFigures<'a> {
     pub(crate) fn new(console: &'a Console) -> Self {
         let bar = console.bar("{spinner} {msg}", None);
-        Self {
-            console,
-            bar,
-            every: None,
-            told: Cell::default(),
-        }
+        Self { console, bar, every: None, told: Cell::default() }
     }
 
     /// The same, but where nobody sees the bar a line is told from time to time.
     pub(crate) fn telling(console: &'a Console, every: Duration) -> Self {
-        Self {
-            every: Some(every),
-            ..Self::new(console)
-        }
+        Self { every: Some(every), ..Self::new(console) }
     }
 }
 
@@ -85,10 +71,7 @@ impl Figures for StreamFigures<'_> {
         if self.console.is_watched() {
             self.bar.tick();
             self.bar.set_message(stream_line(status));
-        } else if self
-            .every
-            .is_some_and(|every| status.elapsed >= self.told.get() + every)
-        {
+        } else if self.every.is_some_and(|every| status.elapsed >= self.told.get() + every) {
             self.told.set(status.elapsed);
             self.console.say(&stream_line(status));
         }
@@ -106,37 +89,13 @@ fn stream_line(status: &Status) -> String {
     };
     let counts = &series.counts;
     // What has not come yet of the series at hand is not lost.
-    let lost: u64 = status
-        .series
-        .iter()
-        .rev()
-        .skip(1)
-        .map(|earlier| earlier.counts.lost)
-        .sum();
-    let expected = counts
-        .expected
-        .map_or_else(String::new, |expected| format!(" of {expected}"));
-    let bytes = status
-        .nodes
-        .iter()
-        .filter(|node| is_source(node.kind))
-        .map(|node| node.bytes_out)
-        .sum();
-    let seconds = series
-        .first_frame
-        .map_or(Duration::ZERO, |first| first.elapsed())
-        .as_secs_f64();
-    let rate = if seconds > 0.0 {
-        counts.received as f64 / seconds
-    } else {
-        0.0
-    };
-    let slices = status
-        .nodes
-        .iter()
-        .filter(|node| node.kind == "recon")
-        .map(|node| node.blocks_out)
-        .sum::<u64>();
+    let lost: u64 = status.series.iter().rev().skip(1).map(|earlier| earlier.counts.lost).sum();
+    let expected = counts.expected.map_or_else(String::new, |expected| format!(" of {expected}"));
+    let bytes = status.nodes.iter().filter(|node| is_source(node.kind)).map(|node| node.bytes_out).sum();
+    let seconds = series.first_frame.map_or(Duration::ZERO, |first| first.elapsed()).as_secs_f64();
+    let rate = if seconds > 0.0 { counts.received as f64 / seconds } else { 0.0 };
+    let slices =
+        status.nodes.iter().filter(|node| node.kind == "recon").map(|node| node.blocks_out).sum::<u64>();
     format!(
         "series {}: {} frames{expected}, {rate:.0} frames/s, {} in all, {lost} lost before, {slices} slices",
         series.id,
@@ -195,19 +154,9 @@ fn is_sink(kind: &str) -> bool {
 }
 
 fn sent_by(status: &Status, wanted: fn(&str) -> bool) -> u64 {
-    status
-        .nodes
-        .iter()
-        .filter(|node| wanted(node.kind))
-        .map(|node| node.blocks_out)
-        .sum()
+    status.nodes.iter().filter(|node| wanted(node.kind)).map(|node| node.blocks_out).sum()
 }
 
 fn taken_by(status: &Status, wanted: fn(&str) -> bool) -> u64 {
-    status
-        .nodes
-        .iter()
-        .filter(|node| wanted(node.kind))
-        .map(|node| node.blocks_in)
-        .sum()
+    status.nodes.iter().filter(|node| wanted(node.kind)).map(|node| node.blocks_in).sum()
 }

@@ -46,12 +46,8 @@ fn usage(error: &clap::Error) -> ExitCode {
 fn wants_json_log(arguments: impl Iterator<Item = String>) -> bool {
     let json = LogFormat::Json.name();
     let arguments: Vec<String> = arguments.collect();
-    arguments
-        .windows(2)
-        .any(|pair| pair[0] == "--log-format" && pair[1] == json)
-        || arguments
-            .iter()
-            .any(|argument| argument.strip_prefix("--log-format=") == Some(json))
+    arguments.windows(2).any(|pair| pair[0] == "--log-format" && pair[1] == json)
+        || arguments.iter().any(|argument| argument.strip_prefix("--log-format=") == Some(json))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Values of options.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
 
 use beamstream::{ElementType, OUTPUT_TYPES, OutputRange, RotationAxisChoice};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -11,12 +12,8 @@ pub(crate) fn one_of<T: Copy + Send + Sync + 'static>(
     name: fn(T) -> &'static str,
 ) -> impl TypedValueParser<Value = T> {
     let names: Vec<&'static str> = all.iter().map(|&option| name(option)).collect();
-    let find = move |text: String| {
-        all.iter()
-            .copied()
-            .find(|&option| name(option) == text)
-            .ok_or("unknown name")
-    };
+    let find =
+        move |text: String| all.iter().copied().find(|&option| name(option) == text).ok_or("unknown name");
     PossibleValuesParser::new(names).try_map(find)
 }
 
@@ -42,25 +39,15 @@ pub(crate) fn output_range(text: &str) -> Result<OutputRange, String> {
     let (low, high) = text.split_once(':').ok_or_else(wrong)?;
     if let (Some(low), Some(high)) = (low.strip_prefix('p'), high.strip_prefix('p')) {
         let percents = [percent(low).ok_or_else(wrong)?, percent(high).ok_or_else(wrong)?];
-        return if percents[0] < percents[1] {
-            Ok(OutputRange::Percentiles(percents))
-        } else {
-            Err(wrong())
-        };
+        return if percents[0] < percents[1] { Ok(OutputRange::Percentiles(percents)) } else { Err(wrong()) };
     }
     let value = |text: &str| text.trim().parse().ok().filter(|value: &f32| value.is_finite());
     let levels = [value(low).ok_or_else(wrong)?, value(high).ok_or_else(wrong)?];
-    if levels[0] < levels[1] {
-        Ok(OutputRange::Values(levels))
-    } else {
-        Err(wrong())
-    }
+    if levels[0] < levels[1] { Ok(OutputRange::Values(levels)) } else { Err(wrong()) }
 }
 
 fn percent(text: &str) -> Option<f64> {
-    text.parse()
-        .ok()
-        .filter(|percent| (0.0..=100.0).contains(percent))
+    text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent))
 }
 
 /// `HOST:PORT`, or a port of this machine.
@@ -68,9 +55,7 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse() {
         return Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port));
     }
-    let named = text
-        .strip_prefix("localhost:")
-        .map(|port| format!("{}:{port}", Ipv4Addr::LOCALHOST));
+    let named = text.strip_prefix("localhost:").map(|port| format!("{}:{port}", Ipv4Addr::LOCALHOST));
     named
         .as_deref()
         .unwrap_or(text)
@@ -80,11 +65,17 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
 
 /// Seconds, frames a second: a number above 0.
 pub(crate) fn positive(text: &str) -> Result<f64, String> {
-    let value = text
-        .parse()
-        .ok()
-        .filter(|value: &f64| value.is_finite() && *value > 0.0);
+    let value = text.parse().ok().filter(|value: &f64| value.is_finite() && *value > 0.0);
     value.ok_or_else(|| "expected a number above 0".to_owned())
+}
+
+/// Most threads that are started: more than this is a slip of the hand, and could not be started anyway.
+const MAX_THREADS: usize = 1024;
+
+/// Reads a number of threads.
+pub(crate) fn threads(text: &str) -> Result<NonZeroUsize, String> {
+    let threads = text.parse().ok().filter(|threads: &NonZeroUsize| threads.get() <= MAX_THREADS);
+    threads.ok_or_else(|| format!("expected 1 to {MAX_THREADS} threads, found '{text}'"))
 }
 
 #[cfg(test)]
@@ -103,10 +94,7 @@ mod tests {
     #[test]
     fn ranges_are_values_or_percentiles() {
         assert_eq!(output_range("-0.5:2e-2"), Ok(OutputRange::Values([-0.5, 0.02])));
-        assert_eq!(
-            output_range("p0.5:p100"),
-            Ok(OutputRange::Percentiles([0.5, 100.0]))
-        );
+        assert_eq!(output_range("p0.5:p100"), Ok(OutputRange::Percentiles([0.5, 100.0])));
         for wrong in ["5", "2:1", "p1:5", "p90:p10", "p-1:p5", "a:b", "nan:1", ""] {
             assert!(output_range(wrong).is_err(), "{wrong}");
         }

@@ -92,9 +92,7 @@ impl Page {
             Show::At(address) => start(address),
             Show::Anywhere => first_free(start),
         };
-        server
-            .map(|server| Some(Self(server)))
-            .map_err(|error| Failure::usage(text(&error)))
+        server.map(|server| Some(Self(server))).map_err(|error| Failure::usage(text(&error)))
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
@@ -116,7 +114,5 @@ fn first_free(start: impl Fn(SocketAddr) -> Result<Server, ServerError>) -> Resu
 
 /// The text of an error with that of its cause.
 fn text(error: &ServerError) -> String {
-    error
-        .source()
-        .map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+    error.source().map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
 }

@@ -27,12 +27,7 @@ fn stderr(output: &Output) -> String {
 #[track_caller]
 fn succeeds(folder: &Path, arguments: &[&str]) -> String {
     let output = beamstream(folder, arguments);
-    assert_eq!(
-        output.status.code(),
-        Some(0),
-        "{arguments:?}: {}",
-        stderr(&output)
-    );
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
     stdout(&output)
 }
 
@@ -94,38 +89,18 @@ fn slips_get_suggestions() {
         &["recon", "x.h5", "-o", "v.h5", "--rotation-axs", "3"],
         &["--rotation-axs", "--rotation-axis"],
     );
-    refused(
-        folder.path(),
-        &["recon", "x.h5", "-o", "v.h5", "--threads=-3"],
-        &["--threads", "-3"],
-    );
+    refused(folder.path(), &["recon", "x.h5", "-o", "v.h5", "--threads=-3"], &["--threads", "-3"]);
     refused(folder.path(), &["nodes", "recn"], &["recn", "recon"]);
-    refused(
-        folder.path(),
-        &["launch", "phantom ! flat_feild ! null"],
-        &["flat_feild", "flat_field"],
-    );
-    refused(
-        folder.path(),
-        &["recon", "nowhere.h5", "-o", "v.h5"],
-        &["error: ", "nowhere.h5"],
-    );
+    refused(folder.path(), &["launch", "phantom ! flat_feild ! null"], &["flat_feild", "flat_field"]);
+    refused(folder.path(), &["recon", "nowhere.h5", "-o", "v.h5"], &["error: ", "nowhere.h5"]);
     refused(folder.path(), &["check", "none.yaml"], &["none.yaml"]);
 }
 
 #[test]
 fn mistakes_of_a_pipeline_have_places() {
     let folder = tempdir().unwrap();
-    std::fs::write(
-        folder.path().join("mine.yaml"),
-        PIPELINE.replace("angles", "angels"),
-    )
-    .unwrap();
-    refused(
-        folder.path(),
-        &["check", "mine.yaml"],
-        &["error: mine.yaml:3:", "angels", "'angles'"],
-    );
+    std::fs::write(folder.path().join("mine.yaml"), PIPELINE.replace("angles", "angels")).unwrap();
+    refused(folder.path(), &["check", "mine.yaml"], &["error: mine.yaml:3:", "angels", "'angles'"]);
 }
 
 #[test]
@@ -141,12 +116,7 @@ fn json_logs_are_json_to_the_last_line() {
         let text = stderr(&output);
         assert!(!text.is_empty(), "{arguments:?} tells nothing");
         for line in text.lines() {
-            assert!(
-                serde_json::from_str::<serde_json::Value>(line)
-                    .unwrap()
-                    .is_object(),
-                "{line}"
-            );
+            assert!(serde_json::from_str::<serde_json::Value>(line).unwrap().is_object(), "{line}");
         }
     }
 }
@@ -194,20 +164,12 @@ fn the_plan_tells_types_placement_and_memory() {
 #[test]
 fn a_live_pipeline_is_explained_by_a_header() {
     let folder = tempdir().unwrap();
-    let line = PIPELINE.replace(
-        "phantom_source, size: 32, rows: 2, angles: 40",
-        "zmq_source, endpoint: tcp://127.0.0.1:9",
-    );
+    let line = PIPELINE
+        .replace("phantom_source, size: 32, rows: 2, angles: 40", "zmq_source, endpoint: tcp://127.0.0.1:9");
     std::fs::write(folder.path().join("live.yaml"), line).unwrap();
-    std::fs::write(
-        folder.path().join("header.json"),
-        r#"{"rows": 4, "columns": 32, "projections": 90}"#,
-    )
-    .unwrap();
-    let text = succeeds(
-        folder.path(),
-        &["explain", "live.yaml", "--header", "header.json", "--json"],
-    );
+    std::fs::write(folder.path().join("header.json"), r#"{"rows": 4, "columns": 32, "projections": 90}"#)
+        .unwrap();
+    let text = succeeds(folder.path(), &["explain", "live.yaml", "--header", "header.json", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert!(json["memory"]["host_bytes"].is_u64(), "{json}");
 }
@@ -215,12 +177,9 @@ fn a_live_pipeline_is_explained_by_a_header() {
 #[test]
 fn machine_output_is_one_document() {
     let folder = tempdir().unwrap();
-    for arguments in [
-        &["nodes", "--json"][..],
-        &["nodes", "recon", "--json"],
-        &["schema"],
-        &["doctor", "--json"],
-    ] {
+    for arguments in
+        [&["nodes", "--json"][..], &["nodes", "recon", "--json"], &["schema"], &["doctor", "--json"]]
+    {
         let text = succeeds(folder.path(), arguments);
         serde_json::from_str::<serde_json::Value>(&text).unwrap();
     }
@@ -247,9 +206,6 @@ fn the_demo_leaves_a_volume() {
     let output = beamstream(folder.path(), &arguments);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stderr(&output);
-    assert!(
-        text.contains("volume.h5") && text.contains("report.json"),
-        "{text}"
-    );
+    assert!(text.contains("volume.h5") && text.contains("report.json"), "{text}");
     assert!(folder.path().join("out/volume.h5").metadata().unwrap().len() >= 32 * 32 * 4);
 }

@@ -39,9 +39,7 @@ pub fn has_bslz4_header(src: &[u8], bytes: usize) -> bool {
 /// [`CodecError`] if the parameters are not understood or `src` does not decode to `dst.len()` bytes.
 pub fn decode_hdf5_bitshuffle(cd_values: &[u32], src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
     let &[_, _, element_bytes, ..] = cd_values else {
-        return Err(CodecError::FilterParameters {
-            found: cd_values.len(),
-        });
+        return Err(CodecError::FilterParameters { found: cd_values.len() });
     };
     let block_elements = cd_values.get(3).copied().unwrap_or(0) as usize;
     match cd_values.get(4).copied().unwrap_or(0) {
@@ -56,10 +54,7 @@ pub(crate) fn decode_with_header(src: &[u8], dst: &mut [u8], element_bytes: usiz
     let (total, src) = split_u64(src)?;
     let (block_bytes, src) = split_u32(src)?;
     if total != dst.len() as u64 {
-        return Err(CodecError::WrongSize {
-            expected: dst.len() as u64,
-            found: total,
-        });
+        return Err(CodecError::WrongSize { expected: dst.len() as u64, found: total });
     }
     decode_blocks(src, dst, element_bytes, block_bytes as usize)
 }
@@ -93,18 +88,11 @@ fn decode_uncompressed(
     element_bytes: usize,
     block_elements: usize,
 ) -> Result<(), CodecError> {
-    let layout = Layout::new(
-        dst.len(),
-        element_bytes,
-        block_elements.saturating_mul(element_bytes),
-    )?;
+    let layout = Layout::new(dst.len(), element_bytes, block_elements.saturating_mul(element_bytes))?;
     let (src, _) = split(src, dst.len())?;
     let (bits, stored) = src.split_at(layout.blocked_bytes);
     let (blocks, rest) = dst.split_at_mut(layout.blocked_bytes);
-    for (block, out) in bits
-        .chunks(layout.block_bytes)
-        .zip(blocks.chunks_mut(layout.block_bytes))
-    {
+    for (block, out) in bits.chunks(layout.block_bytes).zip(blocks.chunks_mut(layout.block_bytes)) {
         untranspose(block, out, element_bytes);
     }
     rest.copy_from_slice(stored);
@@ -123,10 +111,7 @@ impl Layout {
     fn new(bytes: usize, element_bytes: usize, block_bytes: usize) -> Result<Self, CodecError> {
         if element_bytes == 0 || !bytes.is_multiple_of(element_bytes) {
             let element_bytes = element_bytes as u64;
-            return Err(CodecError::ElementSize {
-                bytes: bytes as u64,
-                element_bytes,
-            });
+            return Err(CodecError::ElementSize { bytes: bytes as u64, element_bytes });
         }
         let group_bytes = GROUP.saturating_mul(element_bytes);
         let block_bytes = if block_bytes == 0 {
@@ -141,9 +126,6 @@ impl Layout {
                 element_bytes: element_bytes as u64,
             });
         }
-        Ok(Self {
-            block_bytes,
-            blocked_bytes: bytes / group_bytes * group_bytes,
-        })
+        Ok(Self { block_bytes, blocked_bytes: bytes / group_bytes * group_bytes })
     }
 }

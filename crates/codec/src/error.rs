@@ -62,26 +62,20 @@ pub enum CodecError {
 
 /// The first `count` bytes and the rest.
 pub(crate) fn split(src: &[u8], count: usize) -> Result<(&[u8], &[u8]), CodecError> {
-    src.split_at_checked(count).ok_or(CodecError::Truncated {
-        expected: count as u64,
-        found: src.len() as u64,
-    })
+    src.split_at_checked(count)
+        .ok_or(CodecError::Truncated { expected: count as u64, found: src.len() as u64 })
 }
 
 /// A big-endian `u32` and the rest.
 pub(crate) fn split_u32(src: &[u8]) -> Result<(u32, &[u8]), CodecError> {
-    let (bytes, rest) = src.split_first_chunk().ok_or(CodecError::Truncated {
-        expected: 4,
-        found: src.len() as u64,
-    })?;
+    let (bytes, rest) =
+        src.split_first_chunk().ok_or(CodecError::Truncated { expected: 4, found: src.len() as u64 })?;
     Ok((u32::from_be_bytes(*bytes), rest))
 }
 
 /// A big-endian `u64` and the rest.
 pub(crate) fn split_u64(src: &[u8]) -> Result<(u64, &[u8]), CodecError> {
-    let (bytes, rest) = src.split_first_chunk().ok_or(CodecError::Truncated {
-        expected: 8,
-        found: src.len() as u64,
-    })?;
+    let (bytes, rest) =
+        src.split_first_chunk().ok_or(CodecError::Truncated { expected: 8, found: src.len() as u64 })?;
     Ok((u64::from_be_bytes(*bytes), rest))
 }

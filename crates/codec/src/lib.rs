@@ -64,10 +64,7 @@ pub fn decode(
 
 fn copy(src: &[u8], dst: &mut [u8]) -> Result<(), CodecError> {
     if src.len() != dst.len() {
-        return Err(CodecError::WrongSize {
-            expected: dst.len() as u64,
-            found: src.len() as u64,
-        });
+        return Err(CodecError::WrongSize { expected: dst.len() as u64, found: src.len() as u64 });
     }
     dst.copy_from_slice(src);
     Ok(())

@@ -7,10 +7,7 @@
 //! exchanges turn (row, bit) into (element, bit), on whole registers; then the bytes of all planes are
 //! brought into element order by interleaving.
 
-#![allow(
-    unsafe_code,
-    reason = "instructions that a processor may lack, unaligned loads and stores"
-)]
+#![allow(unsafe_code, reason = "instructions that a processor may lack, unaligned loads and stores")]
 
 /// Turns rows of bits into elements of `element_bytes` bytes.
 ///
@@ -44,11 +41,7 @@ fn untranspose_group(bits: &[u8], out: &mut [u8], element_bytes: usize, row_byte
 /// # Source
 /// H. S. Warren, "Hacker's Delight", section 7-3.
 fn transpose_8x8(mut x: u64) -> u64 {
-    for (shift, mask) in [
-        (7, 0x00AA_00AA_00AA_00AA),
-        (14, 0x0000_CCCC_0000_CCCC),
-        (28, 0xF0F0_F0F0),
-    ] {
+    for (shift, mask) in [(7, 0x00AA_00AA_00AA_00AA), (14, 0x0000_CCCC_0000_CCCC), (28, 0xF0F0_F0F0)] {
         let swapped = (x ^ (x >> shift)) & mask;
         x ^= swapped ^ (swapped << shift);
     }
@@ -168,10 +161,7 @@ macro_rules! kernel {
                 mask: $register,
             ) -> ($register, $register) {
                 let swapped = $and($xor($right::<DISTANCE>(upper), lower), mask);
-                (
-                    $xor(upper, $left::<DISTANCE>(swapped)),
-                    $xor(lower, swapped),
-                )
+                ($xor(upper, $left::<DISTANCE>(swapped)), $xor(lower, swapped))
             }
 
             /// Brings bytes from (plane, element of a group, group) into the order (group, element, plane).
@@ -197,10 +187,7 @@ macro_rules! kernel {
                     }
                     for (at, row) in rows.into_iter().enumerate() {
                         for (lane, bytes) in $lanes(row).into_iter().enumerate() {
-                            store(
-                                bytes,
-                                &mut out[lane * 16 * 8 * S + at * groups_apart + 16 * part..],
-                            );
+                            store(bytes, &mut out[lane * 16 * 8 * S + at * groups_apart + 16 * part..]);
                         }
                     }
                 }

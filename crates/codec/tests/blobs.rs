@@ -43,10 +43,7 @@ fn reference_blobs_decode_byte_for_byte() {
 
         let blob = read("bslz4");
         assert!(has_bslz4_header(&blob, raw.len()) && !has_bslz4_header(&blob[12..], raw.len()));
-        assert_eq!(
-            decoded(Compression::Bslz4Headerless, &blob[12..], raw.len(), element),
-            Ok(raw.clone())
-        );
+        assert_eq!(decoded(Compression::Bslz4Headerless, &blob[12..], raw.len(), element), Ok(raw.clone()));
         let mut out = vec![0; raw.len()];
         decode_hdf5_bitshuffle(&[0, 4, element as u32, 0, 2], &read("h5chunk.bslz4"), &mut out).unwrap();
         assert_eq!(out, raw);
@@ -58,10 +55,7 @@ fn reference_blobs_decode_byte_for_byte() {
                     "lz4raw" => Compression::Lz4Block,
                     _ => Compression::Lz4Hdf5,
                 };
-                assert!(
-                    decoded(compression, &read(form), other, element).is_err(),
-                    "{name}.{form}"
-                );
+                assert!(decoded(compression, &read(form), other, element).is_err(), "{name}.{form}");
             }
         }
     }

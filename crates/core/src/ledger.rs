@@ -193,7 +193,9 @@ impl Ledger {
     /// The account as it stands.
     pub fn counts(&self) -> FrameCounts {
         let gaps = self.gaps();
-        let missing = gaps.iter().fold(0_u64, |sum, [first, last]| sum.saturating_add((last - first).saturating_add(1)));
+        let missing = gaps
+            .iter()
+            .fold(0_u64, |sum, [first, last]| sum.saturating_add((last - first).saturating_add(1)));
         let lost = missing.saturating_sub(self.rejected_within(&gaps));
         let lost_ranges = if lost == 0 { Vec::new() } else { self.lost_ranges(&gaps) };
         FrameCounts {
@@ -244,8 +246,10 @@ impl Ledger {
     /// Announced, or the span from the first to the last number of each counter.
     fn expected(&self) -> Option<u64> {
         self.announced.or_else(|| {
-            (self.accepted_count > 0)
-                .then(|| self.spans().fold(0_u64, |sum, (first, last)| sum.saturating_add((last - first).saturating_add(1))))
+            (self.accepted_count > 0).then(|| {
+                self.spans()
+                    .fold(0_u64, |sum, (first, last)| sum.saturating_add((last - first).saturating_add(1)))
+            })
         })
     }
 

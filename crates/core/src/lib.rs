@@ -13,9 +13,9 @@ mod series;
 
 pub use angles::{AngleRule, angular_weights};
 pub use element::{Element, ElementType};
-pub use half::f16;
 pub use format::{Axes, Format, Shape};
 pub use frame::{BlockMeta, FrameId, Role, Timestamps};
+pub use half::f16;
 pub use ledger::{FrameCounts, Ledger, Verdict};
 pub use range::{IndexRange, ParseRangeError};
 pub use series::{Content, Pass, RoleCounts, SeriesHeader, SeriesId, SeriesSummary, Window};

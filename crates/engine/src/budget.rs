@@ -36,7 +36,8 @@ pub(crate) fn peak_rss_bytes() -> u64 {
 /// # Errors
 /// A text that names what was found.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    let wrong = || format!("'{text}' is no size: expected bytes with an optional unit, for example 8GiB or 500MB");
+    let wrong =
+        || format!("'{text}' is no size: expected bytes with an optional unit, for example 8GiB or 500MB");
     let trimmed = text.trim();
     let split = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(split);

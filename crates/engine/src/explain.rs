@@ -125,7 +125,8 @@ impl std::fmt::Display for Explanation {
         writeln!(f, "{}", self.pipeline)?;
         for node in &self.nodes {
             writeln!(f, "  {} ({}) on {}", node.id, node.kind, node.device)?;
-            if let (Some(buffers), Some(pool), Some(own)) = (node.buffers, node.pool_bytes, node.memory_bytes) {
+            if let (Some(buffers), Some(pool), Some(own)) = (node.buffers, node.pool_bytes, node.memory_bytes)
+            {
                 if let Some(output) = &node.output {
                     writeln!(f, "      gives {output}; {buffers} buffers, {}", show_bytes(pool))?;
                 }

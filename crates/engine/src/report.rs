@@ -210,7 +210,8 @@ fn exit(shared: &RunShared, outcome: &Outcome, records: &[SeriesRecord], nodes: 
 }
 
 fn series_report(record: &SeriesRecord) -> SeriesReport {
-    let between = |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?).as_secs_f64());
+    let between =
+        |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?).as_secs_f64());
     SeriesReport {
         id: record.id.number,
         frames: record.counts.clone(),

@@ -20,7 +20,8 @@ fn blocks(node: &str) -> Vec<u32> {
 
 #[test]
 fn every_block_arrives_once_and_in_order() {
-    let report = plan("count_source frames=500 size=8 ! add add=1 ! probe_sink label=order").start().unwrap().wait();
+    let report =
+        plan("count_source frames=500 size=8 ! add add=1 ! probe_sink label=order").start().unwrap().wait();
     assert_eq!(report.exit, ExitCode::Done);
     assert_eq!(blocks("order"), (1..=500).collect::<Vec<u32>>());
     assert_eq!(report.nodes.iter().map(|node| node.blocks).collect::<Vec<_>>(), [500, 500, 500]);
@@ -28,7 +29,8 @@ fn every_block_arrives_once_and_in_order() {
 
 #[test]
 fn series_are_framed_on_every_branch() {
-    let line = "count_source frames=3 series=2 ! [probe_sink label=left, add add=10 ! probe_sink label=right]";
+    let line =
+        "count_source frames=3 series=2 ! [probe_sink label=left, add add=10 ! probe_sink label=right]";
     plan(line).start().unwrap().wait();
     for (node, add) in [("left", 0), ("right", 10)] {
         let series = |number: u64| {
@@ -49,7 +51,10 @@ fn a_sink_that_fails_ends_the_run_and_is_named() {
     assert_eq!(report.errors[0].node, "probe_sink_2");
     assert!(report.errors[0].message.contains("no space left"));
     assert_eq!(blocks("broken").len(), 5);
-    assert!(matches!(seen_by("whole").last(), Some(Saw::End { .. })), "the other branch was not ended properly");
+    assert!(
+        matches!(seen_by("whole").last(), Some(Saw::End { .. })),
+        "the other branch was not ended properly"
+    );
 }
 
 #[test]
@@ -62,7 +67,8 @@ fn a_source_that_fails_still_ends_its_series() {
 
 #[test]
 fn a_node_that_panics_is_replaced_and_goes_on_with_the_next_series() {
-    let report = plan("count_source frames=6 series=3 ! probe_sink label=shaky panic_at=2").start().unwrap().wait();
+    let report =
+        plan("count_source frames=6 series=3 ! probe_sink label=shaky panic_at=2").start().unwrap().wait();
     assert_eq!(report.exit, ExitCode::Internal);
     assert!(report.warnings.iter().any(|warning| warning.message.contains("a programming error")));
     let begun: Vec<Saw> = seen_by("shaky").into_iter().filter(|saw| matches!(saw, Saw::Begin(_))).collect();
@@ -72,7 +78,8 @@ fn a_node_that_panics_is_replaced_and_goes_on_with_the_next_series() {
 
 #[test]
 fn a_series_that_a_node_refuses_is_skipped_and_reported() {
-    let report = plan("count_source frames=2 series=3 ! probe_sink label=picky refuse=1").start().unwrap().wait();
+    let report =
+        plan("count_source frames=2 series=3 ! probe_sink label=picky refuse=1").start().unwrap().wait();
     assert_eq!(report.exit, ExitCode::Incomplete);
     assert_eq!(blocks("picky").len(), 4);
     assert!(report.warnings[0].message.contains("not for me"));
@@ -80,7 +87,9 @@ fn a_series_that_a_node_refuses_is_skipped_and_reported() {
 
 #[test]
 fn a_drain_finishes_what_is_under_way() {
-    let run = &mut plan("count_source frames=1 endless=true ! add add=0 ! probe_sink label=drained").start().unwrap();
+    let run = &mut plan("count_source frames=1 endless=true ! add add=0 ! probe_sink label=drained")
+        .start()
+        .unwrap();
     while run.status().nodes[2].blocks_in < 100 {
         std::thread::yield_now();
     }
@@ -94,9 +103,11 @@ fn a_drain_finishes_what_is_under_way() {
 
 #[test]
 fn a_halt_ends_a_run_that_is_stuck() {
-    let run = &mut plan("count_source frames=1 endless=true size=64 ! add add=0 ! probe_sink label=held gated=true")
-        .start()
-        .unwrap();
+    let run = &mut plan(
+        "count_source frames=1 endless=true size=64 ! add add=0 ! probe_sink label=held gated=true",
+    )
+    .start()
+    .unwrap();
     while run.status().nodes[2].blocks_in < 1 {
         std::thread::yield_now();
     }
@@ -109,7 +120,9 @@ fn a_halt_ends_a_run_that_is_stuck() {
 
 #[test]
 fn a_changed_parameter_is_an_epoch() {
-    let run = &mut plan("count_source frames=1 endless=true ! add add=0 ! probe_sink label=changed").start().unwrap();
+    let run = &mut plan("count_source frames=1 endless=true ! add add=0 ! probe_sink label=changed")
+        .start()
+        .unwrap();
     let epoch = run.set("add", "add", json!(1_000_000)).unwrap();
     let seen = run.status().nodes[2].blocks_in;
     while run.status().nodes[2].blocks_in < seen + 100 {
@@ -130,12 +143,15 @@ fn a_changed_parameter_is_an_epoch() {
 
 #[test]
 fn a_series_that_does_not_fit_is_refused_before_the_start() {
-    let Err(error) = plan_with("count_source frames=1 size=2000 ! add add=0 ! probe_sink label=big", 100 << 20) else {
+    let Err(error) =
+        plan_with("count_source frames=1 size=2000 ! add add=0 ! probe_sink label=big", 100 << 20)
+    else {
         panic!("2000 x 2000 x 4 bytes in two pools of 20 buffers fit 100 MiB");
     };
     let text = error.to_string();
     assert!(text.contains("--memory") && text.contains("100.0 MiB"), "{text}");
-    let Err(error) = plan_with("count_source frames=1 ! add add=0 memory_bytes=2000000 ! probe_sink label=b", 1 << 20)
+    let Err(error) =
+        plan_with("count_source frames=1 ! add add=0 memory_bytes=2000000 ! probe_sink label=b", 1 << 20)
     else {
         panic!("a node may take twice what the run may");
     };
@@ -145,7 +161,10 @@ fn a_series_that_does_not_fit_is_refused_before_the_start() {
 #[test]
 fn a_plan_says_types_places_and_bytes() {
     let text = plan("count_source frames=1 size=100 ! add add=0 ! probe_sink label=told").explain();
-    assert_eq!(text.memory.host_bytes, text.nodes.iter().map(|node| Some(node.pool_bytes? + node.memory_bytes?)).sum());
+    assert_eq!(
+        text.memory.host_bytes,
+        text.nodes.iter().map(|node| Some(node.pool_bytes? + node.memory_bytes?)).sum()
+    );
     let shown = text.to_string();
     for word in ["count_source", "add", "cpu", "u32", "100", "KiB"] {
         assert!(shown.contains(word), "'{word}' is missing in\n{shown}");

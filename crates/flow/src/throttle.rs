@@ -27,7 +27,8 @@ impl NodeConfig for ThrottleConfig {
     type Node = Throttle;
 
     fn build(self, _cx: &BuildContext) -> Result<Throttle, BuildError> {
-        let interval = interval(self.max_blocks_per_sec).map_err(|text| BuildError::key("max_blocks_per_sec", text))?;
+        let interval =
+            interval(self.max_blocks_per_sec).map_err(|text| BuildError::key("max_blocks_per_sec", text))?;
         Ok(Throttle { interval, next: None })
     }
 }
@@ -36,7 +37,9 @@ impl NodeConfig for ThrottleConfig {
 fn interval(max_blocks_per_sec: f64) -> Result<Duration, String> {
     let usable = max_blocks_per_sec.is_finite() && max_blocks_per_sec > 0.0;
     let interval = usable.then(|| Duration::try_from_secs_f64(1.0 / max_blocks_per_sec).ok()).flatten();
-    interval.ok_or_else(|| format!("expected a rate greater than 0 blocks per second, found {max_blocks_per_sec}"))
+    interval.ok_or_else(|| {
+        format!("expected a rate greater than 0 blocks per second, found {max_blocks_per_sec}")
+    })
 }
 
 /// Hands blocks on as they are, in order, no faster than the rate allows. In: anything. Out: the same blocks.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use beamstream_node::prelude::*;
 use beamstream_node::Board;
+use beamstream_node::prelude::*;
 
 /// Shows its input to people in the live web page: slices as they grow, or the newest frame.
 ///

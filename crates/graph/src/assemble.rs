@@ -17,11 +17,7 @@ const MAX_NODES: usize = 1000;
 pub(crate) fn nodes_of_file(file: Located, errors: &mut Vec<GraphError>) -> Result<Located, GraphError> {
     let place = file.place.clone();
     let Tree::Map(entries) = file.tree else {
-        return Err(expected(
-            "a pipeline file",
-            "a map with the keys version and nodes",
-            &file,
-        ));
+        return Err(expected("a pipeline file", "a map with the keys version and nodes", &file));
     };
     let (mut version, mut nodes) = (None, None);
     for entry in entries {
@@ -30,30 +26,16 @@ pub(crate) fn nodes_of_file(file: Located, errors: &mut Vec<GraphError>) -> Resu
             "nodes" => nodes = Some(entry.value),
             _ => {
                 let nearest = nearest(&entry.key, ["version", "nodes"]);
-                let cause = Cause::UnknownKey {
-                    key: entry.key.clone(),
-                    inside: "a pipeline file",
-                };
+                let cause = Cause::UnknownKey { key: entry.key.clone(), inside: "a pipeline file" };
                 errors.push(cause.at(&entry.key_place).or(nearest));
             }
         }
     }
-    let missing = |key| {
-        Cause::Missing {
-            key,
-            inside: "a pipeline file".to_owned(),
-        }
-        .at(&place)
-    };
+    let missing = |key| Cause::Missing { key, inside: "a pipeline file".to_owned() }.at(&place);
     match version {
         None => errors.push(missing("version")),
         Some(version) if version.as_scalar().and_then(Value::as_u64) == Some(1) => {}
-        Some(version) => errors.push(
-            Cause::Version {
-                found: version.found(),
-            }
-            .at(&version.place),
-        ),
+        Some(version) => errors.push(Cause::Version { found: version.found() }.at(&version.place)),
     }
     nodes.ok_or_else(|| missing("nodes"))
 }
@@ -67,34 +49,19 @@ pub(crate) fn assemble(
 ) -> Result<Vec<NodeSpec>, Errors> {
     let nodes = match &mut tree.tree {
         Tree::Map(entries) if entries.len() > MAX_NODES => {
-            errors.push(
-                Cause::Limit {
-                    what: "nodes",
-                    limit: MAX_NODES,
-                }
-                .at(&tree.place),
-            );
+            errors.push(Cause::Limit { what: "nodes", limit: MAX_NODES }.at(&tree.place));
             Vec::new()
         }
-        Tree::Map(entries) if !entries.is_empty() => entries
-            .iter_mut()
-            .filter_map(|entry| node(entry, registry, &mut errors))
-            .collect(),
+        Tree::Map(entries) if !entries.is_empty() => {
+            entries.iter_mut().filter_map(|entry| node(entry, registry, &mut errors)).collect()
+        }
         _ => {
-            errors.push(expected(
-                "'nodes'",
-                "a map of nodes by their ids, one at least",
-                tree,
-            ));
+            errors.push(expected("'nodes'", "a map of nodes by their ids, one at least", tree));
             Vec::new()
         }
     };
     links::check(&nodes, tree, registry, &mut errors);
-    if errors.is_empty() {
-        Ok(nodes)
-    } else {
-        Err(Errors::new(errors))
-    }
+    if errors.is_empty() { Ok(nodes) } else { Err(Errors::new(errors)) }
 }
 
 fn node(entry: &mut Entry, registry: &Registry, errors: &mut Vec<GraphError>) -> Option<NodeSpec> {
@@ -103,21 +70,11 @@ fn node(entry: &mut Entry, registry: &Registry, errors: &mut Vec<GraphError>) ->
         errors.push(Cause::NodeId { id: id.clone() }.at(&entry.key_place));
     }
     if !matches!(entry.value.tree, Tree::Map(_)) {
-        errors.push(expected(
-            &format!("node '{id}'"),
-            "a map with the key kind",
-            &entry.value,
-        ));
+        errors.push(expected(&format!("node '{id}'"), "a map with the key kind", &entry.value));
         return None;
     }
     let Some(kind) = entry.value.child("kind") else {
-        errors.push(
-            Cause::Missing {
-                key: "kind",
-                inside: format!("node '{id}'"),
-            }
-            .at(&entry.key_place),
-        );
+        errors.push(Cause::Missing { key: "kind", inside: format!("node '{id}'") }.at(&entry.key_place));
         return None;
     };
     let Some(kind_name) = kind.as_text().map(str::to_owned) else {
@@ -127,26 +84,16 @@ fn node(entry: &mut Entry, registry: &Registry, errors: &mut Vec<GraphError>) ->
     let info = registry.get(&kind_name);
     if info.is_none() {
         let known = registry.iter().map(|info| info.kind);
-        let cause = Cause::UnknownKind {
-            kind: kind_name.clone(),
-        };
+        let cause = Cause::UnknownKind { kind: kind_name.clone() };
         errors.push(cause.at(&kind.place).or(nearest(&kind_name, known)));
     }
     let inputs = inputs(&entry.value, errors);
     let parameters = parameters(&mut entry.value, info, errors);
-    Some(NodeSpec {
-        id,
-        kind: kind_name,
-        parameters,
-        inputs,
-    })
+    Some(NodeSpec { id, kind: kind_name, parameters, inputs })
 }
 
 fn is_node_id(id: &str) -> bool {
-    !id.is_empty()
-        && id
-            .chars()
-            .all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-'))
+    !id.is_empty() && id.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-'))
 }
 
 /// Whether a key of a node is the same for all kinds.
@@ -159,14 +106,11 @@ fn inputs(node: &Located, errors: &mut Vec<GraphError>) -> Vec<InputSpec> {
         let message = "'input' and 'inputs' exclude each other".to_owned();
         errors.push(Cause::Syntax(message).at(&entry.key_place));
     }
-    let single = node
-        .child("input")
-        .and_then(|value| input::read(INPUT_PORT, value, errors));
+    let single = node.child("input").and_then(|value| input::read(INPUT_PORT, value, errors));
     let by_port = match node.child("inputs").map(|ports| (ports, &ports.tree)) {
-        Some((_, Tree::Map(entries))) => entries
-            .iter()
-            .filter_map(|entry| input_at_port(entry, errors))
-            .collect(),
+        Some((_, Tree::Map(entries))) => {
+            entries.iter().filter_map(|entry| input_at_port(entry, errors)).collect()
+        }
         Some((ports, _)) => {
             errors.push(expected("'inputs'", "a map of nodes by port", ports));
             Vec::new()
@@ -178,10 +122,7 @@ fn inputs(node: &Located, errors: &mut Vec<GraphError>) -> Vec<InputSpec> {
 
 fn input_at_port(entry: &Entry, errors: &mut Vec<GraphError>) -> Option<InputSpec> {
     if entry.key != INPUT_PORT {
-        let cause = Cause::UnknownPort {
-            port: entry.key.clone(),
-            expected: INPUT_PORT,
-        };
+        let cause = Cause::UnknownPort { port: entry.key.clone(), expected: INPUT_PORT };
         errors.push(cause.at(&entry.key_place));
     }
     input::read(INPUT_PORT, &entry.value, errors)
@@ -207,17 +148,9 @@ fn parameters(
         let value = entry.value.to_json();
         if parameters.insert(entry.key.clone(), value).is_some() {
             let first_line = places.get(&entry.key).map_or(0, Place::line);
-            errors.push(
-                Cause::Duplicate {
-                    key: entry.key.clone(),
-                    first_line,
-                }
-                .at(&entry.key_place),
-            );
+            errors.push(Cause::Duplicate { key: entry.key.clone(), first_line }.at(&entry.key_place));
         }
-        places
-            .entry(entry.key.clone())
-            .or_insert_with(|| entry.key_place.clone());
+        places.entry(entry.key.clone()).or_insert_with(|| entry.key_place.clone());
     }
     parameters
 }
@@ -229,10 +162,7 @@ pub(crate) fn parameter_name(info: &KindInfo, key: &str) -> Result<String, Cause
         return Ok(name.to_owned());
     }
     if known.is_some_and(|known| known.are_complete()) {
-        return Err(Cause::UnknownParameter {
-            key: key.to_owned(),
-            kind: info.kind.to_owned(),
-        });
+        return Err(Cause::UnknownParameter { key: key.to_owned(), kind: info.kind.to_owned() });
     }
     Ok(key.to_owned())
 }

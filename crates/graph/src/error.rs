@@ -165,11 +165,7 @@ pub enum Cause {
 
 impl Cause {
     pub(crate) fn at(self, place: &Place) -> GraphError {
-        GraphError {
-            place: place.clone(),
-            cause: Box::new(self),
-            nearest: None,
-        }
+        GraphError { place: place.clone(), cause: Box::new(self), nearest: None }
     }
 
     /// A name that stays the same whatever the message says.
@@ -279,8 +275,7 @@ struct Suggestion<'a>(Option<&'a str>);
 
 impl fmt::Display for Suggestion<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0
-            .map_or(Ok(()), |nearest| write!(f, " (did you mean '{nearest}'?)"))
+        self.0.map_or(Ok(()), |nearest| write!(f, " (did you mean '{nearest}'?)"))
     }
 }
 

@@ -156,11 +156,7 @@ impl Graph {
 
     /// The graph as the value that a JSON pipeline file holds.
     pub fn to_json(&self) -> Value {
-        let nodes: Map<_, _> = self
-            .nodes
-            .iter()
-            .map(|node| (node.id.clone(), write::node(node)))
-            .collect();
+        let nodes: Map<_, _> = self.nodes.iter().map(|node| (node.id.clone(), write::node(node))).collect();
         json!({ "version": 1, "nodes": nodes })
     }
 
@@ -171,15 +167,8 @@ impl Graph {
 }
 
 fn value_error(node_id: &str, path: &[String], message: String) -> Cause {
-    let message = if path.is_empty() {
-        message
-    } else {
-        format!("{}: {message}", path.join("."))
-    };
-    Cause::Value {
-        id: node_id.to_owned(),
-        message,
-    }
+    let message = if path.is_empty() { message } else { format!("{}: {message}", path.join(".")) };
+    Cause::Value { id: node_id.to_owned(), message }
 }
 
 /// What serde says of a name that it does not know: ``unknown field `a`, expected one of `b`, `c` ``.
@@ -190,13 +179,9 @@ struct UnknownName<'a> {
 
 impl<'a> UnknownName<'a> {
     fn of(message: &'a str) -> Option<Self> {
-        let names = message
-            .strip_prefix("unknown field ")
-            .or_else(|| message.strip_prefix("unknown variant "))?;
+        let names =
+            message.strip_prefix("unknown field ").or_else(|| message.strip_prefix("unknown variant "))?;
         let mut names = names.split('`').skip(1).step_by(2);
-        Some(Self {
-            name: names.next()?,
-            known: names.collect(),
-        })
+        Some(Self { name: names.next()?, known: names.collect() })
     }
 }

@@ -15,13 +15,8 @@ pub const INPUT_PORT: &str = "in";
 pub const OUTPUT_PORT: &str = "out";
 
 /// Keys of an input that is written as a map. All but the first may also stand behind a kind in a launch line.
-pub(crate) const INPUT_KEYS: [&str; 5] = [
-    "from",
-    "capacity_blocks",
-    "capacity_bytes",
-    "when_full",
-    "spill_dir",
-];
+pub(crate) const INPUT_KEYS: [&str; 5] =
+    ["from", "capacity_blocks", "capacity_bytes", "when_full", "spill_dir"];
 
 /// What happens to a block when its edge is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -91,62 +86,28 @@ fn read_map(
     entries: &[Entry],
     errors: &mut Vec<GraphError>,
 ) -> Option<InputSpec> {
-    for entry in entries
-        .iter()
-        .filter(|entry| !INPUT_KEYS.contains(&entry.key.as_str()))
-    {
-        let cause = Cause::UnknownKey {
-            key: entry.key.clone(),
-            inside: "an input",
-        };
+    for entry in entries.iter().filter(|entry| !INPUT_KEYS.contains(&entry.key.as_str())) {
+        let cause = Cause::UnknownKey { key: entry.key.clone(), inside: "an input" };
         errors.push(cause.at(&entry.key_place).or(nearest(&entry.key, INPUT_KEYS)));
     }
-    let capacity_blocks = value
-        .child("capacity_blocks")
-        .and_then(|blocks| read_blocks(blocks, errors));
-    let capacity_bytes = value
-        .child("capacity_bytes")
-        .and_then(|bytes| read_bytes(bytes, errors));
-    let when_full = value
-        .child("when_full")
-        .and_then(|policy| read_policy(policy, errors));
-    let spill_dir = value
-        .child("spill_dir")
-        .and_then(|folder| read_folder(folder, errors));
+    let capacity_blocks = value.child("capacity_blocks").and_then(|blocks| read_blocks(blocks, errors));
+    let capacity_bytes = value.child("capacity_bytes").and_then(|bytes| read_bytes(bytes, errors));
+    let when_full = value.child("when_full").and_then(|policy| read_policy(policy, errors));
+    let spill_dir = value.child("spill_dir").and_then(|folder| read_folder(folder, errors));
     let when_full_is_readable = when_full.is_some() || value.child("when_full").is_none();
     let when_full = when_full.unwrap_or_default();
-    if let Some(entry) = value
-        .entry("spill_dir")
-        .filter(|_| when_full_is_readable && when_full != WhenFull::Spill)
+    if let Some(entry) =
+        value.entry("spill_dir").filter(|_| when_full_is_readable && when_full != WhenFull::Spill)
     {
-        errors.push(
-            Cause::SpillDir {
-                when_full: when_full.name(),
-            }
-            .at(&entry.key_place),
-        );
+        errors.push(Cause::SpillDir { when_full: when_full.name() }.at(&entry.key_place));
     }
     let Some(from) = value.child("from") else {
-        errors.push(
-            Cause::Missing {
-                key: "from",
-                inside: "an input".to_owned(),
-            }
-            .at(&value.place),
-        );
+        errors.push(Cause::Missing { key: "from", inside: "an input".to_owned() }.at(&value.place));
         return None;
     };
     let (from_node, from_port) = read_from("'from'", from, errors)?;
     let port = port.to_owned();
-    Some(InputSpec {
-        port,
-        from_node,
-        from_port,
-        capacity_blocks,
-        capacity_bytes,
-        when_full,
-        spill_dir,
-    })
+    Some(InputSpec { port, from_node, from_port, capacity_blocks, capacity_bytes, when_full, spill_dir })
 }
 
 fn read_from(what: &str, value: &Located, errors: &mut Vec<GraphError>) -> Option<(String, String)> {
@@ -156,20 +117,14 @@ fn read_from(what: &str, value: &Located, errors: &mut Vec<GraphError>) -> Optio
     };
     let (node, port) = text.split_once('.').unwrap_or((text, OUTPUT_PORT));
     if port != OUTPUT_PORT {
-        let cause = Cause::UnknownPort {
-            port: port.to_owned(),
-            expected: OUTPUT_PORT,
-        };
+        let cause = Cause::UnknownPort { port: port.to_owned(), expected: OUTPUT_PORT };
         errors.push(cause.at(&value.place));
     }
     Some((node.to_owned(), OUTPUT_PORT.to_owned()))
 }
 
 fn read_blocks(value: &Located, errors: &mut Vec<GraphError>) -> Option<NonZeroUsize> {
-    let blocks = value
-        .as_scalar()
-        .and_then(Value::as_u64)
-        .and_then(|blocks| usize::try_from(blocks).ok());
+    let blocks = value.as_scalar().and_then(Value::as_u64).and_then(|blocks| usize::try_from(blocks).ok());
     let blocks = blocks.and_then(NonZeroUsize::new);
     if blocks.is_none() {
         errors.push(expected("'capacity_blocks'", "a whole number from 1 on", value));
@@ -209,10 +164,5 @@ fn read_folder(value: &Located, errors: &mut Vec<GraphError>) -> Option<PathBuf>
 
 /// Another sort of value was expected.
 pub(crate) fn expected(what: &str, expected: &'static str, value: &Located) -> GraphError {
-    Cause::Expected {
-        what: what.to_owned(),
-        expected,
-        found: value.found(),
-    }
-    .at(&value.place)
+    Cause::Expected { what: what.to_owned(), expected, found: value.found() }.at(&value.place)
 }

@@ -33,34 +33,21 @@ impl<'a> Parameters<'a> {
 
     /// All spellings of all parameters.
     pub(crate) fn spellings(&self) -> impl Iterator<Item = &'a str> {
-        self.properties()
-            .flat_map(|(name, schema)| std::iter::once(name.as_str()).chain(aliases(schema)))
+        self.properties().flat_map(|(name, schema)| std::iter::once(name.as_str()).chain(aliases(schema)))
     }
 
     /// Whether the kind has no other parameters than those that the schema lists.
     pub(crate) fn are_complete(&self) -> bool {
-        let more = self
-            .schema
-            .get("additionalProperties")
-            .unwrap_or(&Value::Bool(false));
+        let more = self.schema.get("additionalProperties").unwrap_or(&Value::Bool(false));
         more == &Value::Bool(false) && !COMPOSED.iter().any(|keyword| self.schema.contains_key(*keyword))
     }
 
     fn properties(&self) -> impl Iterator<Item = (&'a String, &'a Value)> + Clone + use<'a> {
-        self.schema
-            .get("properties")
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
+        self.schema.get("properties").and_then(Value::as_object).into_iter().flatten()
     }
 }
 
 /// The other spellings that the schema of a parameter lists.
 pub(crate) fn aliases(schema: &Value) -> impl Iterator<Item = &str> {
-    schema
-        .get(ALIASES)
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
+    schema.get(ALIASES).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }

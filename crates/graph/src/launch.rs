@@ -29,30 +29,15 @@ pub(crate) fn read(
     let source = source(NAME, line);
     let whole = Place::new(&source, 0..line.len());
     if line.len() > MAX_BYTES {
-        return Err(Cause::Limit {
-            what: "bytes",
-            limit: MAX_BYTES,
-        }
-        .at(&whole));
+        return Err(Cause::Limit { what: "bytes", limit: MAX_BYTES }.at(&whole));
     }
-    let mut reader = Reader {
-        source: &source,
-        at: 0,
-        registry,
-        environment,
-        elements: Vec::new(),
-        errors,
-    };
+    let mut reader = Reader { source: &source, at: 0, registry, environment, elements: Vec::new(), errors };
     reader.chain(None, 0)?;
     if reader.peek().is_some() {
         return Err(reader.unexpected("'!' or the end of the line"));
     }
     let ids = ids(&reader.elements);
-    let entries = reader
-        .elements
-        .into_iter()
-        .zip(&ids)
-        .map(|(element, id)| element.into_entry(id, &ids));
+    let entries = reader.elements.into_iter().zip(&ids).map(|(element, id)| element.into_entry(id, &ids));
     Ok(Located::map(entries.collect(), &whole))
 }
 
@@ -72,11 +57,7 @@ impl Element {
         let place = self.kind.key_place.clone();
         let mut entries = vec![self.kind];
         if let Some(from) = self.from {
-            let entry = |key: &str, value| Entry {
-                key: key.to_owned(),
-                key_place: place.clone(),
-                value,
-            };
+            let entry = |key: &str, value| Entry { key: key.to_owned(), key_place: place.clone(), value };
             let from = Located::text(&ids[from], &place);
             let input = if self.edge.is_empty() {
                 from
@@ -90,18 +71,10 @@ impl Element {
             // A source has no edge: the checks say so at the input that it should not have.
             let key_place = self.edge[0].key_place.clone();
             let value = Located::map(self.edge, &place);
-            entries.push(Entry {
-                key: "input".to_owned(),
-                key_place,
-                value,
-            });
+            entries.push(Entry { key: "input".to_owned(), key_place, value });
         }
         entries.extend(self.parameters);
-        Entry {
-            key: id.to_owned(),
-            key_place: self.id_place,
-            value: Located::map(entries, &place),
-        }
+        Entry { key: id.to_owned(), key_place: self.id_place, value: Located::map(entries, &place) }
     }
 }
 
@@ -151,10 +124,7 @@ impl Reader<'_> {
 
     fn branches(&mut self, from: Option<usize>, depth: usize) -> Result<(), GraphError> {
         if depth > MAX_DEPTH {
-            let limit = Cause::Limit {
-                what: "levels of branches",
-                limit: MAX_DEPTH,
-            };
+            let limit = Cause::Limit { what: "levels of branches", limit: MAX_DEPTH };
             return Err(limit.at(&self.place(self.at)));
         }
         self.eat('[');
@@ -182,11 +152,7 @@ impl Reader<'_> {
         let mut element = Element {
             id: None,
             id_place: kind_place.clone(),
-            kind: Entry {
-                key: "kind".to_owned(),
-                key_place: kind_place,
-                value: kind,
-            },
+            kind: Entry { key: "kind".to_owned(), key_place: kind_place, value: kind },
             parameters: Vec::new(),
             edge: Vec::new(),
             from,
@@ -217,8 +183,7 @@ impl Reader<'_> {
             let first = self.elements.iter().find(|earlier| earlier.id == element.id);
             if let (Some(first), Some(key)) = (first, element.id.clone()) {
                 let first_line = first.id_place.line();
-                self.errors
-                    .push(Cause::Duplicate { key, first_line }.at(&element.id_place));
+                self.errors.push(Cause::Duplicate { key, first_line }.at(&element.id_place));
             }
             return;
         }
@@ -228,19 +193,9 @@ impl Reader<'_> {
             return;
         }
         let is_edge = INPUT_KEYS[1..].contains(&entry.key.as_str());
-        let entries = if is_edge {
-            &mut element.edge
-        } else {
-            &mut element.parameters
-        };
+        let entries = if is_edge { &mut element.edge } else { &mut element.parameters };
         if entries.iter().any(|earlier| earlier.key == entry.key) {
-            self.errors.push(
-                Cause::Duplicate {
-                    key: entry.key,
-                    first_line: 1,
-                }
-                .at(&entry.key_place),
-            );
+            self.errors.push(Cause::Duplicate { key: entry.key, first_line: 1 }.at(&entry.key_place));
         } else {
             entries.push(entry);
         }
@@ -263,11 +218,7 @@ impl Reader<'_> {
             Some('[' | '{') => self.bracketed()?,
             _ => self.plain(depth)?,
         };
-        Ok(Entry {
-            key,
-            key_place,
-            value,
-        })
+        Ok(Entry { key, key_place, value })
     }
 
     /// A list or map, read as YAML.
@@ -316,13 +267,7 @@ impl Reader<'_> {
             return yaml::read_argument(self.source, start..self.at, self.environment, self.errors);
         }
         let text = expand(&text, self.environment).map_err(|cause| cause.at(&place))?;
-        Ok(Located {
-            place,
-            tree: Tree::Scalar {
-                value: Value::String(text.clone()),
-                text,
-            },
-        })
+        Ok(Located { place, tree: Tree::Scalar { value: Value::String(text.clone()), text } })
     }
 
     /// What stands between two quotes. Between double ones `\` takes the next character as it is.
@@ -335,11 +280,7 @@ impl Reader<'_> {
             if letter == quote {
                 return Ok(text);
             }
-            let escaped = if letter == '\\' && quote == '"' {
-                self.peek()
-            } else {
-                None
-            };
+            let escaped = if letter == '\\' && quote == '"' { self.peek() } else { None };
             self.at += escaped.map_or(0, char::len_utf8);
             text.push(escaped.unwrap_or(letter));
         }
@@ -381,9 +322,7 @@ impl Reader<'_> {
     }
 
     fn unexpected(&self, expected: &str) -> GraphError {
-        let found = self
-            .peek()
-            .map_or("the end of the line".to_owned(), |letter| format!("'{letter}'"));
+        let found = self.peek().map_or("the end of the line".to_owned(), |letter| format!("'{letter}'"));
         Cause::Syntax(format!("expected {expected}, found {found}")).at(&self.place(self.at))
     }
 }

@@ -23,10 +23,7 @@ pub struct Place {
 
 impl Place {
     pub(crate) fn new(source: &Source, bytes: Range<usize>) -> Self {
-        Self {
-            source: Arc::clone(source),
-            bytes,
-        }
+        Self { source: Arc::clone(source), bytes }
     }
 
     /// The file, or what else the text is known by.

@@ -48,18 +48,14 @@ fn look_up(reference: &str, environment: Environment<'_>) -> Result<String, Caus
         (Some(value), None) => Ok(value),
         (Some(value), Some(_)) if !value.is_empty() => Ok(value),
         (_, Some(default)) => Ok(default.to_owned()),
-        (None, None) => Err(Cause::Variable {
-            name: name.to_owned(),
-        }),
+        (None, None) => Err(Cause::Variable { name: name.to_owned() }),
     }
 }
 
 /// Whether a text can be the name of a variable.
 pub(crate) fn is_variable(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-        && name
-            .chars()
-            .all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+        && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
 }
 
 /// The meaning of a word without quotes.
@@ -100,10 +96,7 @@ fn number(text: &str) -> Option<Number> {
 
 fn unsigned(digits: &str, radix: u32) -> Option<Number> {
     let only_digits = digits.chars().all(|digit| digit.is_digit(radix));
-    u64::from_str_radix(digits, radix)
-        .ok()
-        .filter(|_| only_digits)
-        .map(Number::from)
+    u64::from_str_radix(digits, radix).ok().filter(|_| only_digits).map(Number::from)
 }
 
 /// A size in bytes: a whole number, or a number with a unit (`256 MiB`, `1.5 GB`).
@@ -117,9 +110,7 @@ pub(crate) fn bytes(value: &Value) -> Option<usize> {
 
 fn bytes_with_unit(text: &str) -> Option<usize> {
     let text = text.trim();
-    let end = text
-        .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
-        .unwrap_or(text.len());
+    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let unit_bytes: u64 = match unit.trim().to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -169,17 +160,9 @@ mod tests {
 
     #[test]
     fn variables_that_are_unusable_are_named() {
-        assert_eq!(
-            expand("${NONE}", &environment),
-            Err(Cause::Variable {
-                name: "NONE".to_owned()
-            })
-        );
+        assert_eq!(expand("${NONE}", &environment), Err(Cause::Variable { name: "NONE".to_owned() }));
         for text in ["${SIZE", "${}", "${a b}", "${1}"] {
-            assert!(
-                matches!(expand(text, &environment), Err(Cause::Syntax(_))),
-                "{text}"
-            );
+            assert!(matches!(expand(text, &environment), Err(Cause::Syntax(_))), "{text}");
         }
     }
 

@@ -88,11 +88,7 @@ const VARIABLE: &str = r"\$\{";
 
 /// Name of a kind's schema, or of one that it refers to. Kinds share no names: each definition begins with its kind.
 fn definition(info: &KindInfo, name: &str) -> String {
-    if name.is_empty() {
-        format!("kind.{}", info.kind)
-    } else {
-        format!("kind.{}.{name}", info.kind)
-    }
+    if name.is_empty() { format!("kind.{}", info.kind) } else { format!("kind.{}.{name}", info.kind) }
 }
 
 /// Schema of the nodes of a kind, and the definitions that it refers to.
@@ -102,13 +98,8 @@ fn kind(info: &KindInfo) -> (Value, Map<String, Value>) {
     schema.remove("$schema");
     let mut schema = Value::Object(schema);
     point_to_definitions(&mut schema, info);
-    let mut own: Map<_, _> = own
-        .as_ref()
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default();
-    own.values_mut()
-        .for_each(|definition| point_to_definitions(definition, info));
+    let mut own: Map<_, _> = own.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+    own.values_mut().for_each(|definition| point_to_definitions(definition, info));
     if let Value::Object(node) = &mut schema {
         add_common_keys(node, info);
     }
@@ -127,12 +118,7 @@ fn add_common_keys(node: &mut Map<String, Value>, info: &KindInfo) {
         }
     }
     let mut spelled_otherwise = Vec::new();
-    for (name, schema) in node
-        .get("properties")
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-    {
+    for (name, schema) in node.get("properties").and_then(Value::as_object).into_iter().flatten() {
         let schema = or_variable(schema.clone());
         for alias in aliases(&schema) {
             spelled_otherwise.push((name.clone(), alias.to_owned()));
@@ -141,11 +127,7 @@ fn add_common_keys(node: &mut Map<String, Value>, info: &KindInfo) {
         properties.insert(name.clone(), schema);
     }
     // Required parameters may stand under any of their spellings.
-    let mut required = node
-        .get("required")
-        .and_then(Value::as_array)
-        .cloned()
-        .unwrap_or_default();
+    let mut required = node.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
     required.retain(|name| !spelled_otherwise.iter().any(|(spelled, _)| name == spelled));
     required.insert(0, "kind".into());
     node.insert("properties".to_owned(), Value::Object(properties));
@@ -164,9 +146,8 @@ fn or_variable(mut schema: Value) -> Value {
         Some(one) => vec![one.clone()],
         None => return schema,
     };
-    let is_scalar = types
-        .iter()
-        .all(|one| matches!(one.as_str(), Some("integer" | "number" | "boolean" | "null")));
+    let is_scalar =
+        types.iter().all(|one| matches!(one.as_str(), Some("integer" | "number" | "boolean" | "null")));
     if is_scalar && schema.get("enum").is_none() {
         schema["type"] = types.into_iter().chain(["string".into()]).collect();
         schema["pattern"] = VARIABLE.into();

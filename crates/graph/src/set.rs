@@ -37,13 +37,8 @@ pub(crate) fn set(
     let node = &path.remove(0);
     let known: Vec<String> = tree.entries().iter().map(|entry| entry.key.clone()).collect();
     let Some(entry) = tree.entry_mut(&node.name) else {
-        let cause = Cause::UnknownNode {
-            id: node.name.clone(),
-        };
-        return Err(cause
-            .at(&node.place)
-            .or(nearest(&node.name, known.iter().map(String::as_str)))
-            .into());
+        let cause = Cause::UnknownNode { id: node.name.clone() };
+        return Err(cause.at(&node.place).or(nearest(&node.name, known.iter().map(String::as_str))).into());
     };
     prepare(&mut entry.value, &mut path, registry);
     Ok(put(&mut entry.value, &node.name, &path, value)?)
@@ -61,10 +56,7 @@ fn split(source: &Source) -> Result<(Vec<Key>, Range<usize>), GraphError> {
     let mut start = 0;
     for name in left.split('.') {
         let place = Place::new(source, start..start + name.len());
-        path.push(Key {
-            name: name.trim().to_owned(),
-            place,
-        });
+        path.push(Key { name: name.trim().to_owned(), place });
         start += name.len() + 1;
     }
     if path.len() < 2 {
@@ -79,31 +71,18 @@ fn prepare(node: &mut Located, path: &mut [Key], registry: &Registry) {
     let Some((first, rest)) = path.split_first_mut() else {
         return;
     };
-    let info = node
-        .child("kind")
-        .and_then(Located::as_text)
-        .and_then(|kind| registry.get(kind));
+    let info = node.child("kind").and_then(Located::as_text).and_then(|kind| registry.get(kind));
     if let Some(Ok(name)) = info.map(|info| parameter_name(info, &first.name)) {
         first.name = name;
     }
-    let Some(entry) = node
-        .entry_mut("input")
-        .filter(|_| first.name == "input" && !rest.is_empty())
-    else {
+    let Some(entry) = node.entry_mut("input").filter(|_| first.name == "input" && !rest.is_empty()) else {
         return;
     };
     if entry.value.as_text().is_some() {
         let from = entry.value.clone();
         let place = from.place.clone();
         let key = input::INPUT_KEYS[0].to_owned();
-        entry.value = Located::map(
-            vec![Entry {
-                key,
-                key_place: place.clone(),
-                value: from,
-            }],
-            &place,
-        );
+        entry.value = Located::map(vec![Entry { key, key_place: place.clone(), value: from }], &place);
     }
 }
 
@@ -119,37 +98,21 @@ fn put(at: &mut Located, name: &str, path: &[Key], value: Located) -> Result<(),
     let found = at.found();
     let next = match &mut at.tree {
         Tree::Map(entries) => Some(entry_or_new(entries, key)),
-        Tree::List(items) => key
-            .name
-            .parse()
-            .ok()
-            .and_then(|index: usize| items.get_mut(index)),
+        Tree::List(items) => key.name.parse().ok().and_then(|index: usize| items.get_mut(index)),
         Tree::Scalar { .. } => None,
     };
     let next = next.ok_or_else(|| {
         let (what, expected) = (format!("'{name}'"), "a map, or a list that is long enough");
-        Cause::Expected {
-            what,
-            expected,
-            found,
-        }
-        .at(&key.place)
+        Cause::Expected { what, expected, found }.at(&key.place)
     })?;
     put(next, &key.name, rest, value)
 }
 
 fn entry_or_new<'a>(entries: &'a mut Vec<Entry>, key: &Key) -> &'a mut Located {
-    let index = entries
-        .iter()
-        .position(|entry| entry.key == key.name)
-        .unwrap_or(entries.len());
+    let index = entries.iter().position(|entry| entry.key == key.name).unwrap_or(entries.len());
     if index == entries.len() {
         let value = Located::map(Vec::new(), &key.place);
-        entries.push(Entry {
-            key: key.name.clone(),
-            key_place: key.place.clone(),
-            value,
-        });
+        entries.push(Entry { key: key.name.clone(), key_place: key.place.clone(), value });
     }
     let entry = &mut entries[index];
     entry.key_place = key.place.clone();

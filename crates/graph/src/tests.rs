@@ -39,11 +39,7 @@ fn the_example_is_read() {
     assert_eq!(ids, ["detector", "correct", "volume", "eyes", "keep"]);
     let eyes = &graph.node("eyes").unwrap().inputs[0];
     assert_eq!(
-        (
-            eyes.port.as_str(),
-            eyes.from_node.as_str(),
-            eyes.from_port.as_str()
-        ),
+        (eyes.port.as_str(), eyes.from_node.as_str(), eyes.from_port.as_str()),
         ("in", "volume", "out")
     );
     assert_eq!(eyes.when_full, WhenFull::Latest);
@@ -55,10 +51,7 @@ fn the_example_is_read() {
 fn json_is_the_same_model() {
     let graph = parse(EXAMPLE).unwrap();
     assert_eq!(parse(&graph.to_json().to_string()).unwrap(), graph);
-    assert_eq!(
-        parse(&serde_json::to_string_pretty(&graph.to_json()).unwrap()).unwrap(),
-        graph
-    );
+    assert_eq!(parse(&serde_json::to_string_pretty(&graph.to_json()).unwrap()).unwrap(), graph);
 }
 
 #[test]
@@ -72,10 +65,7 @@ fn inputs_are_read_in_all_their_forms() {
     assert_eq!(b.capacity_bytes.map(std::num::NonZeroUsize::get), Some(256 << 20));
     assert_eq!(b.capacity_blocks.map(std::num::NonZeroUsize::get), Some(3));
     let c = &graph.node("c").unwrap().inputs[0];
-    assert_eq!(
-        (c.when_full, c.spill_dir.as_deref()),
-        (WhenFull::Spill, Some(std::path::Path::new("/tmp")))
-    );
+    assert_eq!((c.when_full, c.spill_dir.as_deref()), (WhenFull::Spill, Some(std::path::Path::new("/tmp"))));
 }
 
 /// Lines of a file in which line 3 or 4 is replaced, and what its error says.
@@ -91,11 +81,7 @@ const MISTAKES: [(usize, &str, &str); 25] = [
         "mine.yaml:3:16: unknown kind 'fantom_source' (did you mean 'phantom_source'?)",
     ),
     (3, "beam: {size: 32}", "mine.yaml:3:3: node 'beam' lacks 'kind'"),
-    (
-        3,
-        "beam: {kind: [a], size: 32}",
-        "mine.yaml:3:16: 'kind' must be the name of a kind, found a list",
-    ),
+    (3, "beam: {kind: [a], size: 32}", "mine.yaml:3:16: 'kind' must be the name of a kind, found a list"),
     (
         3,
         "beam: phantom_source",
@@ -121,21 +107,9 @@ const MISTAKES: [(usize, &str, &str); 25] = [
         "end: {kind: null_sink, input: {from: beam, when_full: latets}}",
         "mine.yaml:4:57: 'when_full' must be block, latest or spill, found \"latets\" (did you mean 'latest'?)",
     ),
-    (
-        4,
-        "end: {kind: null_sink, input: baem}",
-        "mine.yaml:4:33: unknown node 'baem' (did you mean 'beam'?)",
-    ),
-    (
-        4,
-        "end: {kind: null_sink, input: beam.left}",
-        "mine.yaml:4:33: unknown port 'left': expected 'out'",
-    ),
-    (
-        4,
-        "end: {kind: null_sink, inputs: {left: beam}}",
-        "mine.yaml:4:35: unknown port 'left': expected 'in'",
-    ),
+    (4, "end: {kind: null_sink, input: baem}", "mine.yaml:4:33: unknown node 'baem' (did you mean 'beam'?)"),
+    (4, "end: {kind: null_sink, input: beam.left}", "mine.yaml:4:33: unknown port 'left': expected 'out'"),
+    (4, "end: {kind: null_sink, inputs: {left: beam}}", "mine.yaml:4:35: unknown port 'left': expected 'in'"),
     (
         4,
         "end: {kind: null_sink, inputs: {}}",
@@ -171,11 +145,7 @@ const MISTAKES: [(usize, &str, &str); 25] = [
         "end: {kind: null_sink, input: {form: beam}}",
         "mine.yaml:4:34: unknown key 'form' in an input (did you mean 'from'?)",
     ),
-    (
-        4,
-        "end: {kind: null_sink, input: {when_full: block}}",
-        "mine.yaml:4:33: an input lacks 'from'",
-    ),
+    (4, "end: {kind: null_sink, input: {when_full: block}}", "mine.yaml:4:33: an input lacks 'from'"),
     (
         4,
         "end: {kind: null_sink, input: {from: beam, capacity_blocks: 0}}",
@@ -196,11 +166,7 @@ const MISTAKES: [(usize, &str, &str); 25] = [
         "a b: {kind: null_sink, input: beam}",
         "mine.yaml:4:3: 'a b' is no node id: expected letters, digits, '_' and '-'",
     ),
-    (
-        4,
-        "beam: {kind: null_sink, input: beam}",
-        "mine.yaml:4:3: 'beam' stands here twice, first in line 3",
-    ),
+    (4, "beam: {kind: null_sink, input: beam}", "mine.yaml:4:3: 'beam' stands here twice, first in line 3"),
 ];
 
 #[test]
@@ -215,32 +181,20 @@ fn mistakes_are_placed_and_explained() {
         .map(str::to_owned);
         lines[line - 1] = format!("  {mistake}");
         let errors = refused(&lines.join("\n"));
-        assert!(
-            errors.lines().any(|error| error == expected),
-            "expected\n{expected}\nfound\n{errors}"
-        );
+        assert!(errors.lines().any(|error| error == expected), "expected\n{expected}\nfound\n{errors}");
     }
 }
 
 #[test]
 fn mistakes_of_whole_files_are_explained() {
     for (text, expected) in [
-        (
-            "",
-            "mine.yaml:1:1: the file is empty: expected 'version: 1' and 'nodes'",
-        ),
-        (
-            "# nothing\n",
-            "mine.yaml:1:1: the file is empty: expected 'version: 1' and 'nodes'",
-        ),
+        ("", "mine.yaml:1:1: the file is empty: expected 'version: 1' and 'nodes'"),
+        ("# nothing\n", "mine.yaml:1:1: the file is empty: expected 'version: 1' and 'nodes'"),
         (
             "just text",
             "mine.yaml:1:1: a pipeline file must be a map with the keys version and nodes, found \"just text\"",
         ),
-        (
-            "nodes: [1, 2]\n",
-            "mine.yaml:1:1: a pipeline file lacks 'version'",
-        ),
+        ("nodes: [1, 2]\n", "mine.yaml:1:1: a pipeline file lacks 'version'"),
         (
             "nodes: [1, 2]\n",
             "mine.yaml:1:8: 'nodes' must be a map of nodes by their ids, one at least, found a list",
@@ -260,10 +214,7 @@ fn mistakes_of_whole_files_are_explained() {
         ),
     ] {
         let errors = refused(text);
-        assert!(
-            errors.lines().any(|error| error == expected),
-            "expected\n{expected}\nfound\n{errors}"
-        );
+        assert!(errors.lines().any(|error| error == expected), "expected\n{expected}\nfound\n{errors}");
     }
 }
 
@@ -272,10 +223,7 @@ fn broken_yaml_is_placed() {
     let broken = refused("version: 1\nnodes:\n  a: {kind: null_sink\n  b: }\n");
     assert!(broken.starts_with("mine.yaml:4:"), "{broken}");
     let tab = refused("version: 1\nnodes:\n\ta: 1\n");
-    assert!(
-        tab.starts_with("mine.yaml:3:") && tab.contains("tabs are not allowed"),
-        "{tab}"
-    );
+    assert!(tab.starts_with("mine.yaml:3:") && tab.contains("tabs are not allowed"), "{tab}");
 }
 
 #[test]
@@ -284,10 +232,7 @@ fn all_mistakes_are_told_in_the_order_of_the_file() {
         "version: 2\nextra: 1\nnodes:\n  a: {kind: recn, input: b}\n  b: {kind: phantom_source, sise: 1}\n  \
          c: {kind: null_sink, input: x}\n  d: {kind: view, input: c}\n",
     );
-    let places: Vec<_> = errors
-        .lines()
-        .map(|line| line.split(": ").next().unwrap())
-        .collect();
+    let places: Vec<_> = errors.lines().map(|line| line.split(": ").next().unwrap()).collect();
     let expected = ["1:10", "2:1", "4:13", "5:29", "6:31", "7:26"].map(|place| format!("mine.yaml:{place}"));
     assert_eq!(places, expected, "{errors}");
 }
@@ -297,10 +242,7 @@ fn sinks_feed_nobody() {
     let errors = refused(
         "version: 1\nnodes:\n  a: {kind: phantom_source, size: 1}\n  b: {kind: view, input: a}\n  c: {kind: view, input: b}\n",
     );
-    assert_eq!(
-        errors,
-        "mine.yaml:5:26: 'b' is a sink (view) and hands nothing on to 'c'"
-    );
+    assert_eq!(errors, "mine.yaml:5:26: 'b' is a sink (view) and hands nothing on to 'c'");
 }
 
 #[test]
@@ -324,12 +266,7 @@ fn other_spellings_of_parameters_are_known() {
     let text = |axis| {
         format!("version: 1\nnodes:\n  a: {{kind: phantom_source}}\n  b: {{kind: recon, input: a, {axis}}}\n")
     };
-    let parameters = parse(&text("center: 3"))
-        .unwrap()
-        .node("b")
-        .unwrap()
-        .parameters
-        .clone();
+    let parameters = parse(&text("center: 3")).unwrap().node("b").unwrap().parameters.clone();
     assert_eq!(json!(parameters), json!({"rotation_axis": 3}));
     assert!(refused(&text("centre: 3")).contains("(did you mean 'center'?)"));
     assert!(
@@ -355,63 +292,32 @@ fn values_are_set() {
     assert_eq!(json!(graph.node("volume").unwrap().parameters), expected);
     assert_eq!(graph.node("eyes").unwrap().inputs[0].when_full, WhenFull::Block);
     assert_eq!(
-        graph.node("keep").unwrap().inputs[0]
-            .capacity_blocks
-            .map(std::num::NonZeroUsize::get),
+        graph.node("keep").unwrap().inputs[0].capacity_blocks.map(std::num::NonZeroUsize::get),
         Some(2)
     );
-    assert_eq!(
-        json!(graph.node("keep").unwrap().parameters),
-        json!({"path": "a=b: c"})
-    );
-    assert_eq!(
-        graph.node("detector").unwrap().parameters["endpoint"],
-        json!("tcp://[::1]:99")
-    );
-    graph
-        .set("volume.preview.slices.1=yz", &registry(), &environment)
-        .unwrap();
-    assert_eq!(
-        graph.node("volume").unwrap().parameters["preview"],
-        json!({"slices": ["xy", "yz"]})
-    );
+    assert_eq!(json!(graph.node("keep").unwrap().parameters), json!({"path": "a=b: c"}));
+    assert_eq!(graph.node("detector").unwrap().parameters["endpoint"], json!("tcp://[::1]:99"));
+    graph.set("volume.preview.slices.1=yz", &registry(), &environment).unwrap();
+    assert_eq!(graph.node("volume").unwrap().parameters["preview"], json!({"slices": ["xy", "yz"]}));
 }
 
 #[test]
 fn what_cannot_be_set_changes_nothing() {
     let mut graph = parse(EXAMPLE).unwrap();
     for (assignment, expected) in [
-        (
-            "volum.method=fbp",
-            "--set:1:1: unknown node 'volum' (did you mean 'volume'?)",
-        ),
-        (
-            "volume.metod=fbp",
-            "--set:1:8: unknown parameter 'metod' of kind 'recon' (did you mean 'method'?)",
-        ),
-        (
-            "volume.kind=recn",
-            "--set:1:13: unknown kind 'recn' (did you mean 'recon'?)",
-        ),
+        ("volum.method=fbp", "--set:1:1: unknown node 'volum' (did you mean 'volume'?)"),
+        ("volume.metod=fbp", "--set:1:8: unknown parameter 'metod' of kind 'recon' (did you mean 'method'?)"),
+        ("volume.kind=recn", "--set:1:13: unknown kind 'recn' (did you mean 'recon'?)"),
         ("volume", "--set:1:1: expected NODE.KEY=VALUE, found 'volume'"),
         ("volume=3", "--set:1:1: expected NODE.KEY=VALUE, found 'volume=3'"),
         (
             "volume.rotation_axis.deep=3",
             "--set:1:22: 'rotation_axis' must be a map, or a list that is long enough, found \"auto\"",
         ),
-        (
-            "correct.input=keep",
-            "--set:1:15: 'keep' is a sink (zarr_sink) and hands nothing on to 'correct'",
-        ),
+        ("correct.input=keep", "--set:1:15: 'keep' is a sink (zarr_sink) and hands nothing on to 'correct'"),
     ] {
-        let errors = graph
-            .set(assignment, &registry(), &environment)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            errors.lines().any(|error| error == expected),
-            "expected\n{expected}\nfound\n{errors}"
-        );
+        let errors = graph.set(assignment, &registry(), &environment).unwrap_err().to_string();
+        assert!(errors.lines().any(|error| error == expected), "expected\n{expected}\nfound\n{errors}");
         assert_eq!(graph, parse(EXAMPLE).unwrap());
     }
 }
@@ -433,10 +339,7 @@ fn later_stages_find_the_place_of_a_value() {
         at("beam", &["size"], "expected a number"),
         "mine.yaml:5:11: node 'beam': size: expected a number, found \"big\""
     );
-    assert_eq!(
-        at("beam", &["rows"], "missing"),
-        "mine.yaml:3:3: node 'beam': rows: missing"
-    );
+    assert_eq!(at("beam", &["rows"], "missing"), "mine.yaml:3:3: node 'beam': rows: missing");
     assert_eq!(
         at("volume", &["preview", "slices", "0"], "no"),
         "mine.yaml:10:16: node 'volume': preview.slices.0: no, found \"xy\""
@@ -450,37 +353,21 @@ fn later_stages_find_the_place_of_a_value() {
         "mine.yaml:11:7: node 'volume': preview: unknown field `evry_projections`, expected `every_projections` or \
          `slices` (did you mean 'every_projections'?)"
     );
-    assert_eq!(
-        at("volume", &["input"], "no"),
-        "mine.yaml:8:12: node 'volume': input: no, found \"beam\""
-    );
+    assert_eq!(at("volume", &["input"], "no"), "mine.yaml:8:12: node 'volume': input: no, found \"beam\"");
     assert_eq!(at("nobody", &[], "no"), "mine.yaml:3:3: node 'nobody': no");
 }
 
 #[test]
 fn errors_are_diagnostics() {
     use miette::Diagnostic;
-    let errors = Graph::parse(
-        "f",
-        "version: 1\nnodes: {a: {kind: recn}}",
-        &registry(),
-        &environment,
-    )
-    .unwrap_err();
+    let errors =
+        Graph::parse("f", "version: 1\nnodes: {a: {kind: recn}}", &registry(), &environment).unwrap_err();
     let error = errors.iter().next().unwrap();
-    assert_eq!(
-        *error.cause,
-        Cause::UnknownKind {
-            kind: "recn".to_owned()
-        }
-    );
+    assert_eq!(*error.cause, Cause::UnknownKind { kind: "recn".to_owned() });
     assert_eq!(error.code().unwrap().to_string(), "graph::unknown_kind");
     assert_eq!(error.help().unwrap().to_string(), "did you mean 'recon'?");
     let label = error.labels().unwrap().next().unwrap();
-    assert_eq!(
-        &error.place.text()[label.offset()..label.offset() + label.len()],
-        "recn"
-    );
+    assert_eq!(&error.place.text()[label.offset()..label.offset() + label.len()], "recn");
     assert_eq!(errors.related().unwrap().count(), errors.iter().count());
 }
 
@@ -492,21 +379,13 @@ fn the_schema_knows_every_kind() {
     assert_eq!(node["properties"]["center"], node["properties"]["rotation_axis"]);
     assert_eq!(node["unevaluatedProperties"], json!(false));
     assert_eq!(node["allOf"], json!([{"$ref": "#/$defs/fed"}]));
-    assert_eq!(
-        schema["$defs"]["kind.phantom_source"]["required"],
-        json!(["kind", "size"])
-    );
+    assert_eq!(schema["$defs"]["kind.phantom_source"]["required"], json!(["kind", "size"]));
     assert_eq!(
         schema["$defs"]["kind.phantom_source"]["properties"]["size"]["type"],
         json!(["integer", "string"])
     );
-    assert_eq!(
-        schema["$defs"]["kind.plugin"]["additionalProperties"],
-        json!(true)
-    );
-    let kinds = schema["properties"]["nodes"]["additionalProperties"]["oneOf"]
-        .as_array()
-        .unwrap();
+    assert_eq!(schema["$defs"]["kind.plugin"]["additionalProperties"], json!(true));
+    let kinds = schema["properties"]["nodes"]["additionalProperties"]["oneOf"].as_array().unwrap();
     assert_eq!(kinds.len(), registry().iter().count());
     // Both `recon` and `zarr_sink` define a `Method`, and every reference leads somewhere.
     let text = schema.to_string();

@@ -33,32 +33,19 @@ pub(crate) struct Entry {
 impl Located {
     /// A text at a place.
     pub(crate) fn text(text: &str, place: &Place) -> Self {
-        let tree = Tree::Scalar {
-            text: text.to_owned(),
-            value: Value::String(text.to_owned()),
-        };
-        Self {
-            place: place.clone(),
-            tree,
-        }
+        let tree = Tree::Scalar { text: text.to_owned(), value: Value::String(text.to_owned()) };
+        Self { place: place.clone(), tree }
     }
 
     /// A map at a place.
     pub(crate) fn map(entries: Vec<Entry>, place: &Place) -> Self {
-        Self {
-            place: place.clone(),
-            tree: Tree::Map(entries),
-        }
+        Self { place: place.clone(), tree: Tree::Map(entries) }
     }
 
     /// The word as it is written. Ids and kinds are read by it, so that a node may be named `1` or `true`.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match &self.tree {
-            Tree::Scalar {
-                value: Value::Null, ..
-            }
-            | Tree::List(_)
-            | Tree::Map(_) => None,
+            Tree::Scalar { value: Value::Null, .. } | Tree::List(_) | Tree::Map(_) => None,
             Tree::Scalar { text, .. } => Some(text),
         }
     }
@@ -104,9 +91,7 @@ impl Located {
     /// What a message says was found here.
     pub(crate) fn found(&self) -> String {
         match &self.tree {
-            Tree::Scalar {
-                value: Value::Null, ..
-            } => "nothing".to_owned(),
+            Tree::Scalar { value: Value::Null, .. } => "nothing".to_owned(),
             Tree::Scalar { value, .. } => clipped(value.to_string()),
             Tree::List(_) => "a list".to_owned(),
             Tree::Map(_) => "a map".to_owned(),
@@ -119,9 +104,7 @@ impl Located {
             Tree::Scalar { value, .. } => value.clone(),
             Tree::List(items) => items.iter().map(Self::to_json).collect(),
             Tree::Map(entries) => {
-                let pairs = entries
-                    .iter()
-                    .map(|entry| (entry.key.clone(), entry.value.to_json()));
+                let pairs = entries.iter().map(|entry| (entry.key.clone(), entry.value.to_json()));
                 Value::Object(pairs.collect::<Map<_, _>>())
             }
         }

@@ -19,10 +19,7 @@ pub(crate) fn node(node: &NodeSpec) -> Value {
 
 fn input(input: &InputSpec) -> Value {
     let size = |size: std::num::NonZeroUsize| Value::from(size.get());
-    let spill_dir = input
-        .spill_dir
-        .as_ref()
-        .map(|folder| folder.to_string_lossy().into_owned().into());
+    let spill_dir = input.spill_dir.as_ref().map(|folder| folder.to_string_lossy().into_owned().into());
     let values = [
         Some(input.from_node.clone().into()),
         input.capacity_blocks.map(size),
@@ -30,16 +27,9 @@ fn input(input: &InputSpec) -> Value {
         (input.when_full != WhenFull::default()).then(|| input.when_full.name().into()),
         spill_dir,
     ];
-    let map: Map<_, _> = INPUT_KEYS
-        .iter()
-        .zip(values)
-        .filter_map(|(key, value)| Some(((*key).to_owned(), value?)))
-        .collect();
-    if map.len() == 1 {
-        input.from_node.clone().into()
-    } else {
-        Value::Object(map)
-    }
+    let map: Map<_, _> =
+        INPUT_KEYS.iter().zip(values).filter_map(|(key, value)| Some(((*key).to_owned(), value?))).collect();
+    if map.len() == 1 { input.from_node.clone().into() } else { Value::Object(map) }
 }
 
 /// A whole pipeline file.
@@ -48,11 +38,7 @@ pub(crate) fn yaml(nodes: &[NodeSpec]) -> String {
     for node in nodes {
         lines.push(format!("  {}:", word(&node.id)));
         if let Value::Object(entries) = self::node(node) {
-            lines.extend(
-                entries
-                    .iter()
-                    .map(|(key, value)| format!("    {}: {}", word(key), flow(value))),
-            );
+            lines.extend(entries.iter().map(|(key, value)| format!("    {}: {}", word(key), flow(value))));
         }
     }
     lines.join("\n") + "\n"
@@ -64,10 +50,8 @@ fn flow(value: &Value) -> String {
         Value::String(text) => word(&escape_references(text)),
         Value::Array(items) => format!("[{}]", items.iter().map(flow).collect::<Vec<_>>().join(", ")),
         Value::Object(entries) => {
-            let entries: Vec<_> = entries
-                .iter()
-                .map(|(key, value)| format!("{}: {}", word(key), flow(value)))
-                .collect();
+            let entries: Vec<_> =
+                entries.iter().map(|(key, value)| format!("{}: {}", word(key), flow(value))).collect();
             format!("{{{}}}", entries.join(", "))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),
@@ -89,18 +73,9 @@ fn quoted(text: &str) -> String {
     let json = Value::from(text).to_string();
     let minds = |letter: &char| {
         letter.is_control()
-            || matches!(
-                letter,
-                '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
-            )
+            || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
     };
     json.chars()
-        .map(|letter| {
-            if minds(&letter) {
-                format!("\\u{:04x}", letter as u32)
-            } else {
-                letter.to_string()
-            }
-        })
+        .map(|letter| if minds(&letter) { format!("\\u{:04x}", letter as u32) } else { letter.to_string() })
         .collect()
 }

@@ -32,16 +32,9 @@ pub(crate) fn read(
     let text = source.inner().get(bytes.clone()).unwrap_or_default();
     let start = Place::new(source, bytes.start..bytes.start);
     if text.len() > MAX_BYTES {
-        return Err(Cause::Limit {
-            what: "bytes",
-            limit: MAX_BYTES,
-        }
-        .at(&start));
+        return Err(Cause::Limit { what: "bytes", limit: MAX_BYTES }.at(&start));
     }
-    if let Some((at, _)) = text
-        .char_indices()
-        .find(|(_, letter)| unmask_letter(*letter) != *letter)
-    {
+    if let Some((at, _)) = text.char_indices().find(|(_, letter)| unmask_letter(*letter) != *letter) {
         let place = Place::new(source, bytes.start + at..bytes.start + at);
         return Err(Cause::Syntax("this character has no meaning in a pipeline file".to_owned()).at(&place));
     }
@@ -69,21 +62,12 @@ pub(crate) fn read_argument(
     let place = Place::new(source, bytes.clone());
     let text = source.inner().get(bytes.clone()).unwrap_or_default();
     if text.starts_with(['[', '{', '"', '\'']) {
-        let nothing = Located {
-            place,
-            tree: Tree::Scalar {
-                text: String::new(),
-                value: Value::Null,
-            },
-        };
+        let nothing = Located { place, tree: Tree::Scalar { text: String::new(), value: Value::Null } };
         return Ok(read(source, bytes, environment, errors)?.unwrap_or(nothing));
     }
     let text = expand(text, environment).map_err(|cause| cause.at(&place))?;
     let value = typed(&text);
-    Ok(Located {
-        place,
-        tree: Tree::Scalar { text, value },
-    })
+    Ok(Located { place, tree: Tree::Scalar { text, value } })
 }
 
 struct Reader<'a> {
@@ -106,10 +90,8 @@ impl<'a> Reader<'a> {
             match event {
                 Event::StreamEnd => return Ok(document),
                 Event::DocumentStart(_) if document.is_some() => {
-                    return Err(
-                        Cause::Syntax("a second document begins here: one was expected".to_owned())
-                            .at(&place),
-                    );
+                    return Err(Cause::Syntax("a second document begins here: one was expected".to_owned())
+                        .at(&place));
                 }
                 Event::Nothing | Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd => {}
                 event => document = Some(self.value(event, place, 0)?),
@@ -129,22 +111,15 @@ impl<'a> Reader<'a> {
         let place = self.at(error.marker().index());
         let line = place.text().lines().nth(place.line() - 1).unwrap_or_default();
         let indent = &line[..line.len() - line.trim_start().len()];
-        let hint = if indent.contains('\t') {
-            "; indent with spaces, tabs are not allowed in YAML"
-        } else {
-            ""
-        };
+        let hint =
+            if indent.contains('\t') { "; indent with spaces, tabs are not allowed in YAML" } else { "" };
         Cause::Syntax(format!("{}{hint}", error.info())).at(&place)
     }
 
     fn value(&mut self, event: Event<'a>, place: Place, depth: usize) -> Result<Located, GraphError> {
         self.count(1, &place)?;
         if depth > MAX_DEPTH {
-            return Err(Cause::Limit {
-                what: "levels of lists and maps",
-                limit: MAX_DEPTH,
-            }
-            .at(&place));
+            return Err(Cause::Limit { what: "levels of lists and maps", limit: MAX_DEPTH }.at(&place));
         }
         match event {
             Event::Scalar(text, style, anchor, tag) => {
@@ -172,10 +147,7 @@ impl<'a> Reader<'a> {
         loop {
             match self.next()? {
                 (Event::SequenceEnd, _) => {
-                    return Ok(Located {
-                        place,
-                        tree: Tree::List(items),
-                    });
+                    return Ok(Located { place, tree: Tree::List(items) });
                 }
                 (event, place) => items.push(self.value(event, place, depth + 1)?),
             }
@@ -195,15 +167,10 @@ impl<'a> Reader<'a> {
             let value = self.value(event, place, depth + 1)?;
             if let Some(first) = places.get(&key) {
                 let first_line = first.line();
-                self.errors
-                    .push(Cause::Duplicate { key, first_line }.at(&key_place));
+                self.errors.push(Cause::Duplicate { key, first_line }.at(&key_place));
             } else {
                 places.insert(key.clone(), key_place.clone());
-                entries.push(Entry {
-                    key,
-                    key_place,
-                    value,
-                });
+                entries.push(Entry { key, key_place, value });
             }
         }
     }
@@ -218,10 +185,7 @@ impl<'a> Reader<'a> {
                 (text.clone(), Value::String(text))
             }
         };
-        Located {
-            place,
-            tree: Tree::Scalar { text, value },
-        }
+        Located { place, tree: Tree::Scalar { text, value } }
     }
 
     fn alias(&mut self, anchor: usize, place: Place) -> Result<Located, GraphError> {
@@ -246,11 +210,7 @@ impl<'a> Reader<'a> {
     fn count(&mut self, values: usize, place: &Place) -> Result<(), GraphError> {
         self.values = self.values.saturating_add(values);
         if self.values > MAX_VALUES {
-            return Err(Cause::Limit {
-                what: "values",
-                limit: MAX_VALUES,
-            }
-            .at(place));
+            return Err(Cause::Limit { what: "values", limit: MAX_VALUES }.at(place));
         }
         Ok(())
     }
@@ -330,11 +290,7 @@ fn mask_letter(letter: char) -> char {
 }
 
 fn unmask_letter(letter: char) -> char {
-    (letter as u32)
-        .checked_sub(MASK)
-        .and_then(char::from_u32)
-        .filter(char::is_ascii)
-        .unwrap_or(letter)
+    (letter as u32).checked_sub(MASK).and_then(char::from_u32).filter(char::is_ascii).unwrap_or(letter)
 }
 
 fn unmask(text: &str) -> String {
@@ -365,14 +321,8 @@ mod tests {
         let value = json!({"a": 1, "b": {"c": [true, null, "x", "5"]}});
         assert_eq!(read_text("a: 1\nb:\n  c: [true, ~, x, '5']\n"), Ok(value.clone()));
         assert_eq!(read_text(&value.to_string()), Ok(value.clone()));
-        assert_eq!(
-            read_text(&serde_json::to_string_pretty(&value).unwrap()),
-            Ok(value.clone())
-        );
-        assert_eq!(
-            read_text("{\n\t\"a\": 1,\n\t\"b\": {\"c\": [true, null, \"x\", \"5\"]}\n}"),
-            Ok(value)
-        );
+        assert_eq!(read_text(&serde_json::to_string_pretty(&value).unwrap()), Ok(value.clone()));
+        assert_eq!(read_text("{\n\t\"a\": 1,\n\t\"b\": {\"c\": [true, null, \"x\", \"5\"]}\n}"), Ok(value));
     }
 
     #[test]
@@ -386,32 +336,18 @@ mod tests {
     #[test]
     fn mistakes_are_placed() {
         let error = |text: &str| read_text(text).unwrap_err().join("\n");
-        assert_eq!(
-            error("a: 1\nb: 2\na: 3\n"),
-            "f:3:1: 'a' stands here twice, first in line 1"
-        );
+        assert_eq!(error("a: 1\nb: 2\na: 3\n"), "f:3:1: 'a' stands here twice, first in line 1");
         assert!(error("a: ${NONE}").starts_with("f:1:4: environment variable 'NONE' is not set"));
-        assert!(
-            error("a:\n\tb: 1\n").contains("indent with spaces"),
-            "{}",
-            error("a:\n\tb: 1\n")
-        );
+        assert!(error("a:\n\tb: 1\n").contains("indent with spaces"), "{}", error("a:\n\tb: 1\n"));
         assert!(error("a: 1\n---\nb: 2\n").starts_with("f:2:1: a second document"));
-        assert!(
-            error("a: !secret 1").starts_with("f:1:"),
-            "{}",
-            error("a: !secret 1")
-        );
+        assert!(error("a: !secret 1").starts_with("f:1:"), "{}", error("a: !secret 1"));
         assert!(error("? [a, b]\n: 1\n").contains("a key must be one word"));
         assert!(error("µ: ${A}\nb: \u{10FF41}").starts_with("f:2:4: this character"));
     }
 
     #[test]
     fn aliases_repeat_but_do_not_explode() {
-        assert_eq!(
-            read_text("a: &x [1, 2]\nb: *x\n"),
-            Ok(json!({"a": [1, 2], "b": [1, 2]}))
-        );
+        assert_eq!(read_text("a: &x [1, 2]\nb: *x\n"), Ok(json!({"a": [1, 2], "b": [1, 2]})));
         assert!(read_text("a: &x [*x]").is_err());
         let mut laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..10 {

@@ -13,13 +13,7 @@ fn open(path: &Path) -> Scan {
 }
 
 fn at_dataset(path: &Path, dataset: &str) -> Result<Scan, ScanError> {
-    Scan::open(
-        path,
-        &ScanOptions {
-            data: Some(dataset.to_owned()),
-            ..ScanOptions::default()
-        },
-    )
+    Scan::open(path, &ScanOptions { data: Some(dataset.to_owned()), ..ScanOptions::default() })
 }
 
 fn full_text(error: &ScanError) -> String {
@@ -61,10 +55,7 @@ fn the_tooth_has_its_flats_darks_and_angles() {
         (info.kind, info.format.element, info.format.shape),
         (ScanKind::DxChange, ElementType::F32, Shape::new(2, 640))
     );
-    assert_eq!(
-        [Role::Dark, Role::Flat, Role::Projection].map(|role| info.count(role)),
-        [10, 10, 181]
-    );
+    assert_eq!([Role::Dark, Role::Flat, Role::Projection].map(|role| info.count(role)), [10, 10, 181]);
     let angles = info.projection_angles_deg();
     assert!(angles[0].abs() < 1e-9 && (angles[180] - 179.0055).abs() < 1e-3 && info.warnings.is_empty());
     assert_eq!(info.metadata["measurement/sample/name"], "Tooth");
@@ -73,10 +64,7 @@ fn the_tooth_has_its_flats_darks_and_angles() {
     scan.read(100, 0..2, &mut whole).unwrap();
     scan.read(100, 1..2, &mut row).unwrap();
     assert_eq!(whole[640 * 4..], row);
-    assert!(matches!(
-        scan.read(201, 0..2, &mut whole),
-        Err(ScanError::OutOfRange { frames: 201, .. })
-    ));
+    assert!(matches!(scan.read(201, 0..2, &mut whole), Err(ScanError::OutOfRange { frames: 201, .. })));
 }
 
 #[test]
@@ -88,21 +76,13 @@ fn one_scan_in_two_files_is_one_scan() {
         return;
     };
     let (mut nexus, mut exchange) = (open(&nexus), open(&exchange));
-    assert_eq!(
-        (nexus.info().kind, exchange.info().kind),
-        (ScanKind::NxTomo, ScanKind::DxChange)
-    );
-    assert_eq!(
-        [Role::Dark, Role::Flat, Role::Projection].map(|role| nexus.info().count(role)),
-        [2, 5, 91]
-    );
+    assert_eq!((nexus.info().kind, exchange.info().kind), (ScanKind::NxTomo, ScanKind::DxChange));
+    assert_eq!([Role::Dark, Role::Flat, Role::Projection].map(|role| nexus.info().count(role)), [2, 5, 91]);
     let format = nexus.info().format;
     let (mut one, mut two) = (vec![0; format.bytes()], vec![0; format.bytes()]);
     let projections = |scan: &Scan| -> Vec<usize> {
         let frames = &scan.info().frames;
-        (0..frames.len())
-            .filter(|&at| frames[at].role == Role::Projection)
-            .collect()
+        (0..frames.len()).filter(|&at| frames[at].role == Role::Projection).collect()
     };
     for (first, second) in projections(&nexus).into_iter().zip(projections(&exchange)) {
         nexus.read(first, 0..format.shape.rows, &mut one).unwrap();
@@ -138,10 +118,7 @@ fn tiff_pages_of_either_byte_order_are_frames() {
     let Some(oracle) = data("formats_derived/crop_rows60_76_oracle.npy") else {
         return;
     };
-    for name in [
-        "formats_derived/crop_multipage_le.tif",
-        "formats_derived/crop_bigtiff_be.tif",
-    ] {
+    for name in ["formats_derived/crop_multipage_le.tif", "formats_derived/crop_bigtiff_be.tif"] {
         let Some(path) = data(name) else { return };
         assert_eq!(read_all(&mut open(&path)), npy(&oracle), "{name}");
     }
@@ -161,10 +138,7 @@ fn float_flats_beside_integer_projections_make_all_frames_float() {
     };
     let mut scan = Scan::open(&folder.join("tiff"), &options).unwrap();
     let info = scan.info().clone();
-    assert_eq!(
-        (info.kind, info.format.element),
-        (ScanKind::TiffFolder, ElementType::F32)
-    );
+    assert_eq!((info.kind, info.format.element), (ScanKind::TiffFolder, ElementType::F32));
     assert_eq!(
         info.frames.iter().map(|f| f.role).take(3).collect::<Vec<_>>(),
         [Role::Dark, Role::Flat, Role::Projection]
@@ -178,10 +152,7 @@ fn float_flats_beside_integer_projections_make_all_frames_float() {
     assert!((mean(&mut scan, 0) - 98.0).abs() < 1.0 && (mean(&mut scan, 1) - 37_195.0).abs() < 1.0);
     assert!((info.projection_angles_deg()[0] + 88.2).abs() < 1e-9);
 
-    let all = ScanOptions {
-        angles: place("angles_111_as_in_repo.txt"),
-        ..options
-    };
+    let all = ScanOptions { angles: place("angles_111_as_in_repo.txt"), ..options };
     let text = full_text(&Scan::open(&folder.join("tiff"), &all).unwrap_err());
     assert!(text.contains("111") && text.contains("91"), "{text}");
 }
@@ -192,26 +163,16 @@ fn links_to_other_files_are_followed_and_broken_ones_named() {
         return;
     };
     let info = open(&path).info().clone();
-    assert_eq!(
-        [Role::Dark, Role::Flat, Role::Projection].map(|role| info.count(role)),
-        [100, 100, 3001]
-    );
+    assert_eq!([Role::Dark, Role::Flat, Role::Projection].map(|role| info.count(role)), [100, 100, 3001]);
     let angles = info.projection_angles_deg();
     assert!((angles[0] - 90.0).abs() < 0.01 && (angles[3000] - 270.0).abs() < 0.01);
-    assert!(
-        info.warnings.iter().any(|w| w.contains("gts_theta_value")),
-        "{:?}",
-        info.warnings
-    );
+    assert!(info.warnings.iter().any(|w| w.contains("gts_theta_value")), "{:?}", info.warnings);
 
     let Some(path) = data("tomo/dls_i13_24737/sister_24888_metadata_only.nxs") else {
         return;
     };
     let text = full_text(&Scan::open(&path, &ScanOptions::default()).unwrap_err());
-    assert!(
-        text.contains("sister_24888") && text.contains("pco1-24888.hdf"),
-        "{text}"
-    );
+    assert!(text.contains("sister_24888") && text.contains("pco1-24888.hdf"), "{text}");
 }
 
 #[test]
@@ -221,10 +182,7 @@ fn data_files_of_detectors_are_read_by_what_is_in_them() {
     };
     for entry in std::fs::read_dir(folder).unwrap() {
         let mut scan = open(&entry.unwrap().path());
-        assert_eq!(
-            (scan.info().kind, scan.info().format.shape),
-            (ScanKind::Hdf5, Shape::new(512, 1028))
-        );
+        assert_eq!((scan.info().kind, scan.info().format.shape), (ScanKind::Hdf5, Shape::new(512, 1028)));
         assert!(read_all(&mut scan).iter().any(|&byte| byte != 0));
     }
 }
@@ -250,14 +208,9 @@ fn open_damaged(path: &Path, content: &[u8]) {
 fn damaged_files_are_refused_with_their_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("damaged");
-    for start in [
-        &b""[..],
-        b"hello\n",
-        b"\x89HDF\r\n\x1a\n",
-        b"II*\0",
-        b"\x93NUMPY\x01\0\xff\xff",
-        b"II+\0\x08\0\0\0",
-    ] {
+    for start in
+        [&b""[..], b"hello\n", b"\x89HDF\r\n\x1a\n", b"II*\0", b"\x93NUMPY\x01\0\xff\xff", b"II+\0\x08\0\0\0"]
+    {
         open_damaged(&path, start);
         open_damaged(&path, &[start, &[0xff; 4096]].concat());
         open_damaged(&path, &[start, &[0; 4096]].concat());
@@ -282,11 +235,7 @@ fn damaged_files_are_refused_with_their_name() {
                 random ^= random >> 7;
                 random ^= random << 17;
                 let near = (random >> 8) as usize % 12_000;
-                let at = if random & 1 == 0 {
-                    near
-                } else {
-                    content.len() - 1 - near
-                };
+                let at = if random & 1 == 0 { near } else { content.len() - 1 - near };
                 content[at] = (random >> 40) as u8;
             }
             open_damaged(&path, &content);

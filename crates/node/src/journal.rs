@@ -92,7 +92,9 @@ impl Journal {
     pub fn warn(&self, message: impl Into<String>) {
         let message = message.into();
         let mut entries = self.lock();
-        if let Some(known) = entries.warnings.iter_mut().find(|w| *w.node == *self.node && w.message == message) {
+        if let Some(known) =
+            entries.warnings.iter_mut().find(|w| *w.node == *self.node && w.message == message)
+        {
             known.count += 1;
             return;
         }

@@ -28,13 +28,13 @@ pub use traits::{Negotiated, Node, NodeConfig, Source, SourceConfig, TakesEffect
 /// One import for node authors.
 pub mod prelude {
     pub use crate::{
-        BuildContext, BuildError, Event, KindClass, Negotiated, Node, NodeConfig, NodeError, NodeErrorKind, Outlet, Registry,
-        SetError, Source, SourceConfig, TakesEffect,
+        BuildContext, BuildError, Event, KindClass, Negotiated, Node, NodeConfig, NodeError, NodeErrorKind,
+        Outlet, Registry, SetError, Source, SourceConfig, TakesEffect,
     };
     pub use beamstream_buffer::{Block, LeaseMut, Pool};
     pub use beamstream_core::{
-        Axes, BlockMeta, Content, Element, ElementType, Format, FrameId, IndexRange, Role, SeriesHeader, SeriesId,
-        SeriesSummary, Shape,
+        Axes, BlockMeta, Content, Element, ElementType, Format, FrameId, IndexRange, Role, SeriesHeader,
+        SeriesId, SeriesSummary, Shape,
     };
     pub use schemars::JsonSchema;
     pub use serde::{Deserialize, Serialize};

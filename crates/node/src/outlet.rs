@@ -80,7 +80,9 @@ impl Outlet {
     /// # Errors
     /// If no series was begun.
     pub fn pool(&self) -> Result<&Pool, NodeError> {
-        self.pool.as_ref().ok_or_else(|| NodeError::new(NodeErrorKind::Internal, "a buffer was asked for outside a series"))
+        self.pool
+            .as_ref()
+            .ok_or_else(|| NodeError::new(NodeErrorKind::Internal, "a buffer was asked for outside a series"))
     }
 
     /// Takes a buffer for the next block; waits until one is free.

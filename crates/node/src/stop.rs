@@ -3,7 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Select, SelectedOperation, Sender, TryRecvError, bounded};
+use crossbeam_channel::{
+    Receiver, RecvTimeoutError, Select, SelectedOperation, Sender, TryRecvError, bounded,
+};
 
 /// The run ends at once: give up what you are doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

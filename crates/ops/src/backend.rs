@@ -171,9 +171,5 @@ pub enum OpError {
 }
 
 /// Element types that [`Backend::rescale`] writes.
-pub const OUTPUT_TYPES: [ElementType; 4] = [
-    ElementType::F32,
-    ElementType::F16,
-    ElementType::U16,
-    ElementType::U8,
-];
+pub const OUTPUT_TYPES: [ElementType; 4] =
+    [ElementType::F32, ElementType::F16, ElementType::U16, ElementType::U8];

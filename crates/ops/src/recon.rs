@@ -163,37 +163,22 @@ impl ReconSpec {
     /// If a size is 0 or too large, or if an axis is missing or outside the detector.
     pub fn validate(&self) -> Result<(), SpecError> {
         if self.columns == 0 || self.columns > MAX_COLUMNS {
-            return Err(SpecError::Columns {
-                found: self.columns,
-                most: MAX_COLUMNS,
-            });
+            return Err(SpecError::Columns { found: self.columns, most: MAX_COLUMNS });
         }
         if self.rows == 0 || self.rows > MAX_COLUMNS {
-            return Err(SpecError::Rows {
-                found: self.rows,
-                most: MAX_COLUMNS,
-            });
+            return Err(SpecError::Rows { found: self.rows, most: MAX_COLUMNS });
         }
         if self.batch == 0 || self.batch > MAX_BATCH {
-            return Err(SpecError::Batch {
-                found: self.batch,
-                most: MAX_BATCH,
-            });
+            return Err(SpecError::Batch { found: self.batch, most: MAX_BATCH });
         }
         if let RotationAxis::PerRow(axes) = &self.rotation_axis
             && axes.len() != self.rows
         {
-            return Err(SpecError::AxisCount {
-                expected: self.rows,
-                found: axes.len(),
-            });
+            return Err(SpecError::AxisCount { expected: self.rows, found: axes.len() });
         }
         for axis_px in (0..self.rows).filter_map(|row| self.rotation_axis.of_row(row)) {
             if !(-0.5..=self.columns as f64 - 0.5).contains(&axis_px) {
-                return Err(SpecError::Axis {
-                    columns: self.columns,
-                    found: axis_px,
-                });
+                return Err(SpecError::Axis { columns: self.columns, found: axis_px });
             }
         }
         Ok(())
@@ -383,10 +368,7 @@ mod tests {
             assert_eq!(serde_json::to_string(method).unwrap(), format!("\"{method}\""));
         }
         let error = "ramps".parse::<Filter>().unwrap_err().to_string();
-        assert!(
-            error.contains("shepp-logan") && error.contains("'ramps'"),
-            "{error}"
-        );
+        assert!(error.contains("shepp-logan") && error.contains("'ramps'"), "{error}");
     }
 
     #[test]
@@ -397,13 +379,6 @@ mod tests {
         assert!(ReconSpec::new(1, 32, f64::NAN).validate().is_err());
         assert!(ReconSpec::new(0, 32, 16.0).validate().is_err());
         let tilted = RotationAxis::PerRow(vec![4.0; 3]);
-        assert!(
-            ReconSpec {
-                rotation_axis: tilted,
-                ..ReconSpec::new(4, 10, 0.0)
-            }
-            .validate()
-            .is_err()
-        );
+        assert!(ReconSpec { rotation_axis: tilted, ..ReconSpec::new(4, 10, 0.0) }.validate().is_err());
     }
 }

@@ -25,12 +25,7 @@ struct Ellipse {
 }
 
 const fn ellipsoid(centre: [f64; 3], half_axes: [f64; 3], turn_deg: f64, density: f64) -> Ellipsoid {
-    Ellipsoid {
-        centre,
-        half_axes,
-        turn_rad: turn_deg * (std::f64::consts::PI / 180.0),
-        density,
-    }
+    Ellipsoid { centre, half_axes, turn_rad: turn_deg * (std::f64::consts::PI / 180.0), density }
 }
 
 /// A round body with a shell, large and small holes and inclusions, thin and bright ones too.
@@ -71,9 +66,7 @@ pub fn heights(rows: usize) -> Vec<f64> {
     if rows < 2 {
         return vec![0.0; rows];
     }
-    (0..rows)
-        .map(|row| -0.2 + 0.4 * row as f64 / (rows - 1) as f64)
-        .collect()
+    (0..rows).map(|row| -0.2 + 0.4 * row as f64 / (rows - 1) as f64).collect()
 }
 
 /// Line integrals `(angle, column)` of the slice at height `z`, averaged over the width of each of `n` columns.
@@ -90,11 +83,7 @@ pub fn sinogram(n: usize, angles_rad: &[f64], z: f64, axis_px: f64) -> Vec<f32> 
         for ellipse in &ellipses {
             add_integral(&mut integral_to_edge, ellipse, angle, axis_px, column_width);
         }
-        rows.extend(
-            integral_to_edge
-                .windows(2)
-                .map(|edges| ((edges[1] - edges[0]) / column_width) as f32),
-        );
+        rows.extend(integral_to_edge.windows(2).map(|edges| ((edges[1] - edges[0]) / column_width) as f32));
     }
     rows
 }
@@ -126,11 +115,7 @@ pub fn truth(n: usize, z: f64) -> Vec<f32> {
         for sample in 0..SAMPLES * SAMPLES {
             let y = position(at / n, sample / SAMPLES);
             let x = position(at % n, sample % SAMPLES);
-            sum += ellipses
-                .iter()
-                .filter(|ellipse| contains(ellipse, x, y))
-                .map(|e| e.density)
-                .sum::<f64>();
+            sum += ellipses.iter().filter(|ellipse| contains(ellipse, x, y)).map(|e| e.density).sum::<f64>();
         }
         *voxel = (sum / (SAMPLES * SAMPLES) as f64 * 2.0 / n as f64) as f32;
     }

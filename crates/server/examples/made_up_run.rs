@@ -46,18 +46,9 @@ impl MadeUp {
         let lost = if progress > 0.6 { 3 } else { 0 };
         let received = (done as u64).saturating_sub(lost);
         let expected = Some(PROJECTIONS);
-        let counts = FrameCounts {
-            expected,
-            received,
-            processed: received,
-            lost,
-            ..FrameCounts::default()
-        };
+        let counts = FrameCounts { expected, received, processed: received, lost, ..FrameCounts::default() };
         SeriesRecord {
-            id: SeriesId {
-                number: ordinal + 41,
-                ordinal,
-            },
+            id: SeriesId { number: ordinal + 41, ordinal },
             counts,
             rotation_axis_px: self.axis_px.lock().ok().map(|axis| *axis),
             projections: Some(received),
@@ -73,10 +64,7 @@ impl MadeUp {
     fn paint(&self, truths: &[(u64, Vec<f32>)], progress: f64, seed: &mut u32) -> Option<()> {
         for (z, truth) in truths {
             let format = Format::slice(ElementType::F32, EDGE);
-            let mut lease = Pool::host("made up", 1, format.bytes())
-                .ok()?
-                .lease(format)
-                .ok()?;
+            let mut lease = Pool::host("made up", 1, format.bytes()).ok()?.lease(format).ok()?;
             let noise = 0.012 / (progress.clamp(1e-3, 1.0) * 60.0).sqrt();
             for (voxel, value) in lease.elements_mut::<f32>().ok()?.iter_mut().zip(truth) {
                 *seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -136,10 +124,7 @@ impl LiveRun for MadeUp {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let address = arguments
-        .next()
-        .unwrap_or_else(|| "127.0.0.1:8642".to_owned())
-        .parse()?;
+    let address = arguments.next().unwrap_or_else(|| "127.0.0.1:8642".to_owned()).parse()?;
     let series_secs = arguments.next().map_or(Ok(20.0), |text| text.parse())?;
     let run = Arc::new(MadeUp {
         started: Instant::now(),
@@ -163,10 +148,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (ordinal, progress) = run.progress();
         if shown != Some(ordinal) {
             shown = Some(ordinal);
-            let id = SeriesId {
-                number: ordinal + 41,
-                ordinal,
-            };
+            let id = SeriesId { number: ordinal + 41, ordinal };
             let mut header = SeriesHeader::frames(id, Format::slice(ElementType::F32, EDGE));
             header.content = Content::Volume;
             header.pass = Pass::whole(ROWS);

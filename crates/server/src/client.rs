@@ -71,10 +71,9 @@ impl Client {
     pub(crate) async fn serve(mut self, messages: MessageStream) {
         let reason = match self.converse(messages.max_frame_size(MAX_MESSAGE_BYTES)).await {
             End::Gone => None,
-            End::Refused(text) => Some(CloseReason {
-                code: CloseCode::Policy,
-                description: Some(text.to_owned()),
-            }),
+            End::Refused(text) => {
+                Some(CloseReason { code: CloseCode::Policy, description: Some(text.to_owned()) })
+            }
         };
         // If the viewer does not take even this, the connection is dropped.
         drop(timeout(HEARTBEAT, self.session.close(reason)).await);
@@ -174,15 +173,9 @@ impl Client {
     fn next_picture(&self) -> Option<Arc<Picture>> {
         let pictures = self.seen.pictures.borrow();
         let wanted_view = match &self.wanted_node {
-            Some(node) => Some(
-                self.seen
-                    .status
-                    .borrow()
-                    .status
-                    .views
-                    .iter()
-                    .position(|view| view.node == *node)?,
-            ),
+            Some(node) => {
+                Some(self.seen.status.borrow().status.views.iter().position(|view| view.node == *node)?)
+            }
             None => None,
         };
         let is_news = |picture: &Picture| {
@@ -191,10 +184,7 @@ impl Client {
         };
         let behind = pictures.values().filter(|picture| picture.spot > self.last);
         let from_the_start = pictures.values().filter(|picture| picture.spot <= self.last);
-        behind
-            .chain(from_the_start)
-            .find(|picture| is_news(picture))
-            .cloned()
+        behind.chain(from_the_start).find(|picture| is_news(picture)).cloned()
     }
 }
 

@@ -89,10 +89,7 @@ impl Exporter {
                         write_line(&mut text, format_args!("{name}{labels} {}", f64_of(bits)));
                     }
                     Value::Summary(summary) => {
-                        write_line(
-                            &mut text,
-                            format_args!("{name}_sum{labels} {}", f64_of(&summary.sum)),
-                        );
+                        write_line(&mut text, format_args!("{name}_sum{labels} {}", f64_of(&summary.sum)));
                         let count = summary.count.load(Ordering::Relaxed);
                         write_line(&mut text, format_args!("{name}_count{labels} {count}"));
                     }
@@ -109,9 +106,7 @@ impl Exporter {
     }
 
     fn describe(&self, key: &KeyName, description: &SharedString) {
-        self.tables()
-            .descriptions
-            .insert(key.as_str().to_owned(), description.to_string());
+        self.tables().descriptions.insert(key.as_str().to_owned(), description.to_string());
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -157,21 +152,10 @@ impl Recorder for Exporter {
 
 /// The labels of a metric as they are written: `{node="source"}`, or nothing.
 fn labels(key: &Key) -> String {
-    let escape = |value: &str| {
-        value
-            .replace('\\', r"\\")
-            .replace('"', "\\\"")
-            .replace('\n', r"\n")
-    };
-    let pairs: Vec<String> = key
-        .labels()
-        .map(|label| format!("{}=\"{}\"", label.key(), escape(label.value())))
-        .collect();
-    if pairs.is_empty() {
-        String::new()
-    } else {
-        format!("{{{}}}", pairs.join(","))
-    }
+    let escape = |value: &str| value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n");
+    let pairs: Vec<String> =
+        key.labels().map(|label| format!("{}=\"{}\"", label.key(), escape(label.value()))).collect();
+    if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) }
 }
 
 fn write_line(text: &mut String, line: Arguments<'_>) {

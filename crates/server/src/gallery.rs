@@ -20,9 +20,7 @@ pub(crate) type Pictures = BTreeMap<Spot, Arc<Picture>>;
 pub(crate) fn places(view: &View) -> Vec<u64> {
     let all: Vec<u64> = view.images.keys().copied().collect();
     let count = all.len().min(MAX_PANELS);
-    (0..count)
-        .map(|i| all[(2 * i + 1) * all.len() / (2 * count)])
-        .collect()
+    (0..count).map(|i| all[(2 * i + 1) * all.len() / (2 * count)]).collect()
 }
 
 /// Prepares the images of a run anew where they have changed. Says whether any has.
@@ -36,14 +34,7 @@ pub(crate) fn refresh(pictures: &mut Pictures, run: &dyn LiveRun) -> bool {
         .enumerate()
         .flat_map(|(number, (node, view))| {
             places(view).into_iter().enumerate().map(move |(panel, place)| {
-                (
-                    Spot {
-                        view: number as u8,
-                        panel: panel as u8,
-                    },
-                    node.clone(),
-                    place,
-                )
+                (Spot { view: number as u8, panel: panel as u8 }, node.clone(), place)
             })
         })
         .collect();
@@ -69,10 +60,7 @@ fn prepare(
 ) -> Option<Picture> {
     let (image, series) = {
         let mut view = run.views().remove(node)?;
-        (
-            view.images.remove(&place)?,
-            view.header.map_or(0, |header| header.id.number),
-        )
+        (view.images.remove(&place)?, view.header.map_or(0, |header| header.id.number))
     };
     if hanging.is_some_and(|picture| (picture.place, picture.version) == (place, image.version)) {
         return None;
@@ -118,13 +106,7 @@ mod tests {
     fn many_places_are_thinned_evenly() {
         let mut view = View::default();
         for place in 0..32 {
-            view.images.insert(
-                place,
-                beamstream_node::ViewImage {
-                    block: image(1, 0.0),
-                    version: 1,
-                },
-            );
+            view.images.insert(place, beamstream_node::ViewImage { block: image(1, 0.0), version: 1 });
         }
         assert_eq!(places(&view), (0..16).map(|i| 2 * i + 1).collect::<Vec<u64>>());
     }

@@ -16,12 +16,7 @@ pub(crate) async fn same_machine(
     request: ServiceRequest,
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
-    let text = |name| {
-        request
-            .headers()
-            .get(name)
-            .map(|value| value.to_str().unwrap_or("?"))
-    };
+    let text = |name| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
     check(text(header::HOST), text(header::ORIGIN)).map_err(error::ErrorForbidden)?;
     next.call(request).await
 }
@@ -57,14 +52,9 @@ fn is_loopback(authority: &str) -> bool {
         Some((name, port)) if port.parse::<u16>().is_ok() => name,
         _ => authority,
     };
-    let address = name
-        .strip_prefix('[')
-        .and_then(|name| name.strip_suffix(']'))
-        .unwrap_or(name);
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
     name.eq_ignore_ascii_case("localhost")
-        || address
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
+        || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
@@ -73,24 +63,12 @@ mod tests {
 
     #[test]
     fn this_machine_has_several_names() {
-        for host in [
-            "localhost",
-            "LOCALHOST:80",
-            "127.0.0.1:8080",
-            "127.1.2.3",
-            "[::1]:9000",
-            "[::1]",
-        ] {
+        for host in ["localhost", "LOCALHOST:80", "127.0.0.1:8080", "127.1.2.3", "[::1]:9000", "[::1]"] {
             assert_eq!(check(Some(host), None), Ok(()), "{host}");
         }
-        for host in [
-            "",
-            "example.org",
-            "127.0.0.1.example.org",
-            "192.168.0.1:80",
-            "localhost.evil:80",
-            "[::2]:1",
-        ] {
+        for host in
+            ["", "example.org", "127.0.0.1.example.org", "192.168.0.1:80", "localhost.evil:80", "[::2]:1"]
+        {
             assert!(check(Some(host), None).is_err(), "{host}");
         }
         assert!(check(None, None).is_err());
@@ -99,17 +77,8 @@ mod tests {
     #[test]
     fn only_the_own_page_may_ask() {
         assert_eq!(check(Some("localhost:80"), Some("http://localhost:80")), Ok(()));
-        for origin in [
-            "http://localhost:81",
-            "https://localhost:80",
-            "null",
-            "http://example.org",
-            "?",
-        ] {
-            assert_eq!(
-                check(Some("localhost:80"), Some(origin)),
-                Err(Refusal::Origin(origin.to_owned()))
-            );
+        for origin in ["http://localhost:81", "https://localhost:80", "null", "http://example.org", "?"] {
+            assert_eq!(check(Some("localhost:80"), Some(origin)), Err(Refusal::Origin(origin.to_owned())));
         }
     }
 }

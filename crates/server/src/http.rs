@@ -47,11 +47,7 @@ pub(crate) fn routes(config: &mut web::ServiceConfig) {
         error::InternalError::from_response(error, refusal(StatusCode::BAD_REQUEST, &text)).into()
     };
     config
-        .app_data(
-            web::JsonConfig::default()
-                .limit(MAX_BODY_BYTES)
-                .error_handler(unreadable),
-        )
+        .app_data(web::JsonConfig::default().limit(MAX_BODY_BYTES).error_handler(unreadable))
         .route("/", web::get().to(page))
         .route("/metrics", web::get().to(metrics_text))
         .route("/api/v1/status", web::get().to(status))
@@ -68,9 +64,7 @@ async fn page() -> HttpResponse {
 
 async fn status(site: web::Data<Site>) -> HttpResponse {
     let shown = site.seen.status.borrow().clone();
-    HttpResponse::Ok()
-        .content_type(ContentType::json())
-        .body(shown.json.clone())
+    HttpResponse::Ok().content_type(ContentType::json()).body(shown.json.clone())
 }
 
 async fn metrics_text(site: web::Data<Site>) -> HttpResponse {
@@ -81,25 +75,17 @@ async fn metrics_text(site: web::Data<Site>) -> HttpResponse {
     // What seems lost may still come: this figure may fall.
     metrics::gauge!("beamstream_frames_lost").set(totals.lost as f64);
     metrics::gauge!("beamstream_viewers").set(site.viewers.load(Ordering::Relaxed) as f64);
-    HttpResponse::Ok()
-        .content_type("text/plain; version=0.0.4; charset=utf-8")
-        .body(site.exporter.text())
+    HttpResponse::Ok().content_type("text/plain; version=0.0.4; charset=utf-8").body(site.exporter.text())
 }
 
 /// Describes the metrics that the server publishes itself.
 pub(crate) fn describe_metrics() {
-    metrics::describe_counter!(
-        "beamstream_frames_received_total",
-        "Frames that arrived, of all series"
-    );
+    metrics::describe_counter!("beamstream_frames_received_total", "Frames that arrived, of all series");
     metrics::describe_counter!(
         "beamstream_frames_processed_total",
         "Frames that were accepted, of all series"
     );
-    metrics::describe_gauge!(
-        "beamstream_frames_lost",
-        "Frames that are missing by now, of all series"
-    );
+    metrics::describe_gauge!("beamstream_frames_lost", "Frames that are missing by now, of all series");
     metrics::describe_gauge!("beamstream_viewers", "Viewers that are connected");
     metrics::describe_counter!("beamstream_view_sent_bytes_total", "Image bytes sent to viewers");
 }
@@ -111,10 +97,7 @@ async fn set_parameter(
 ) -> HttpResponse {
     let mut parameters = parameters.into_inner().into_iter();
     let (Some((key, value)), None) = (parameters.next(), parameters.next()) else {
-        return refusal(
-            StatusCode::BAD_REQUEST,
-            "expected one parameter: {\"name\": value}",
-        );
+        return refusal(StatusCode::BAD_REQUEST, "expected one parameter: {\"name\": value}");
     };
     let Ok(turn) = site.changing.clone().try_acquire_owned() else {
         return refusal(StatusCode::TOO_MANY_REQUESTS, "another change is under way");
@@ -158,9 +141,7 @@ pub(crate) struct Seat(Arc<AtomicUsize>);
 impl Seat {
     fn take(viewers: &Arc<AtomicUsize>) -> Option<Self> {
         let one_more = |taken: usize| (taken < MAX_VIEWERS).then_some(taken + 1);
-        viewers
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more)
-            .ok()?;
+        viewers.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more).ok()?;
         Some(Self(viewers.clone()))
     }
 

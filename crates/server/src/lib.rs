@@ -4,10 +4,7 @@
 //! address; `docs/live-view.md` describes the messages. Looking never slows the run: a view shows the
 //! newest images only, they are prepared on a thread of the server, and a viewer that stalls gets none.
 
-#![cfg_attr(
-    test,
-    allow(clippy::float_cmp, reason = "the cases are exact in floating point")
-)]
+#![cfg_attr(test, allow(clippy::float_cmp, reason = "the cases are exact in floating point"))]
 
 mod client;
 mod exporter;

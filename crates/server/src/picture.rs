@@ -50,12 +50,7 @@ impl Picture {
     pub(crate) fn new(spot: Spot, place: u64, version: u64, series: u64, block: &Block) -> Option<Self> {
         let reduced = Reduced::read(block)?;
         let bytes = encode(spot, place, version, series, block, &reduced);
-        Some(Self {
-            spot,
-            place,
-            version,
-            bytes,
-        })
+        Some(Self { spot, place, version, bytes })
     }
 }
 
@@ -88,10 +83,7 @@ impl Reduced {
     fn mean<T: Element + Pod>(block: &Block) -> Self {
         let format = block.format();
         let factor = format.shape.rows.max(format.shape.columns).div_ceil(MAX_EDGE);
-        let shape = Shape::new(
-            format.shape.rows.div_ceil(factor),
-            format.shape.columns.div_ceil(factor),
-        );
+        let shape = Shape::new(format.shape.rows.div_ceil(factor), format.shape.columns.div_ceil(factor));
         // No finite value is NaN: without a mark all of them count.
         let gap = gap_value(block).unwrap_or(f32::NAN).to_bits();
         let has_value = |value: f32| value.is_finite() && value.to_bits() != gap;
@@ -100,16 +92,9 @@ impl Reduced {
         if factor == 1 {
             let all = pixels.iter().map(|pixel| pixel.to_f32());
             values.extend(all.map(|value| if has_value(value) { value } else { f32::NAN }));
-            return Self {
-                shape,
-                factor,
-                values,
-            };
+            return Self { shape, factor, values };
         }
-        let (mut sums, mut counts) = (
-            vec![0.0f32; format.shape.columns],
-            vec![0.0f32; format.shape.columns],
-        );
+        let (mut sums, mut counts) = (vec![0.0f32; format.shape.columns], vec![0.0f32; format.shape.columns]);
         for band in pixels.chunks(factor * format.shape.columns) {
             sums.fill(0.0);
             counts.fill(0.0);
@@ -127,11 +112,7 @@ impl Reduced {
             values
                 .extend(squares.map(|(sums, counts)| sums.iter().sum::<f32>() / counts.iter().sum::<f32>()));
         }
-        Self {
-            shape,
-            factor,
-            values,
-        }
+        Self { shape, factor, values }
     }
 }
 
@@ -139,11 +120,7 @@ impl Reduced {
 fn gap_value(block: &Block) -> Option<f32> {
     let format = block.format();
     let marks = format.axes == Axes::Frame && format.element != ElementType::U8;
-    format
-        .element
-        .integer_max()
-        .filter(|_| marks)
-        .map(|max| max as f32)
+    format.element.integer_max().filter(|_| marks).map(|max| max as f32)
 }
 
 /// Grey levels of an image.
@@ -161,35 +138,19 @@ impl Levels {
         // `min` and `max` pass over NaN, and nothing else is left that is not finite.
         let (min, max) = values
             .iter()
-            .fold((f32::INFINITY, f32::NEG_INFINITY), |(min, max), &value| {
-                (value.min(min), value.max(max))
-            });
+            .fold((f32::INFINITY, f32::NEG_INFINITY), |(min, max), &value| (value.min(min), value.max(max)));
         // An odd step goes over all columns, even where their number is a power of two.
         let step = values.len().div_ceil(MAX_SAMPLES) | 1;
-        let mut samples: Vec<f32> = values
-            .iter()
-            .copied()
-            .step_by(step)
-            .filter(|value| !value.is_nan())
-            .collect();
+        let mut samples: Vec<f32> =
+            values.iter().copied().step_by(step).filter(|value| !value.is_nan()).collect();
         let Some(last) = samples.len().checked_sub(1) else {
-            return Self {
-                low: 0.0,
-                high: 1.0,
-                min: 0.0,
-                max: 1.0,
-            };
+            return Self { low: 0.0, high: 1.0, min: 0.0, max: 1.0 };
         };
         let mut percentile = |fraction: f64| {
             let rank = (fraction * last as f64).round() as usize;
             *samples.select_nth_unstable_by(rank, f32::total_cmp).1
         };
-        Self {
-            low: percentile(LOW_PERCENTILE),
-            high: percentile(HIGH_PERCENTILE),
-            min,
-            max,
-        }
+        Self { low: percentile(LOW_PERCENTILE), high: percentile(HIGH_PERCENTILE), min, max }
     }
 }
 
@@ -264,10 +225,7 @@ mod tests {
     }
 
     fn picture(block: &Block) -> Vec<u8> {
-        Picture::new(Spot { view: 1, panel: 2 }, 11, 4, 7, block)
-            .unwrap()
-            .bytes
-            .to_vec()
+        Picture::new(Spot { view: 1, panel: 2 }, 11, 4, 7, block).unwrap().bytes.to_vec()
     }
 
     fn u32_at(message: &[u8], at: usize) -> u32 {
@@ -280,29 +238,15 @@ mod tests {
 
     #[test]
     fn a_message_is_a_header_and_the_pixels() {
-        let message = picture(&block(
-            Format::frame(ElementType::U16, 2, 3),
-            &[1u16, 2, 3, 4, 5, 600],
-        ));
+        let message = picture(&block(Format::frame(ElementType::U16, 2, 3), &[1u16, 2, 3, 4, 5, 600]));
         assert_eq!(&message[..4], b"BSV1");
         let numbers = [4, 8, 12, 16].map(|at| u32_at(&message, at));
         assert_eq!(numbers, [4, 11, 2, 3], "version, place, rows, columns");
-        assert_eq!(
-            message[20..24],
-            [1, FLAG_GAPS, 1, 2],
-            "element, flags, view, panel"
-        );
-        assert_eq!(
-            [24, 28, 32, 36].map(|at| f32_at(&message, at)),
-            [1.0, 600.0, 1.0, 600.0]
-        );
+        assert_eq!(message[20..24], [1, FLAG_GAPS, 1, 2], "element, flags, view, panel");
+        assert_eq!([24, 28, 32, 36].map(|at| f32_at(&message, at)), [1.0, 600.0, 1.0, 600.0]);
         assert_eq!(u32_at(&message, 40), 3, "epoch");
         assert_eq!(message[44..48], [1, 0, 0, 0], "reduction, axes");
-        assert_eq!(
-            (u32_at(&message, 48), u32_at(&message, 56)),
-            (7, 99),
-            "series, time"
-        );
+        assert_eq!((u32_at(&message, 48), u32_at(&message, 56)), (7, 99), "series, time");
         assert_eq!(message[HEADER_BYTES..], [1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 88, 2]);
     }
 
@@ -310,24 +254,8 @@ mod tests {
     fn percentiles_leave_out_what_has_no_value() {
         let mut values: Vec<f32> = (0..=100u8).map(f32::from).collect();
         values.extend([f32::NAN; 3]);
-        assert_eq!(
-            Levels::of(&values),
-            Levels {
-                low: 1.0,
-                high: 99.0,
-                min: 0.0,
-                max: 100.0
-            }
-        );
-        assert_eq!(
-            Levels::of(&[f32::NAN]),
-            Levels {
-                low: 0.0,
-                high: 1.0,
-                min: 0.0,
-                max: 1.0
-            }
-        );
+        assert_eq!(Levels::of(&values), Levels { low: 1.0, high: 99.0, min: 0.0, max: 100.0 });
+        assert_eq!(Levels::of(&[f32::NAN]), Levels { low: 0.0, high: 1.0, min: 0.0, max: 1.0 });
     }
 
     #[test]
@@ -350,17 +278,11 @@ mod tests {
 
     #[test]
     fn other_types_become_f32() {
-        let format = Format {
-            axes: Axes::Slice,
-            ..Format::frame(ElementType::F16, 1, 2)
-        };
+        let format = Format { axes: Axes::Slice, ..Format::frame(ElementType::F16, 1, 2) };
         let message = picture(&block(format, &[f16::from_f32(-1.5), f16::INFINITY]));
         assert_eq!(message[20], 2);
         assert_eq!(f32_at(&message, HEADER_BYTES), -1.5);
-        assert!(
-            f32_at(&message, HEADER_BYTES + 4).is_nan(),
-            "what is not finite is no value"
-        );
+        assert!(f32_at(&message, HEADER_BYTES + 4).is_nan(), "what is not finite is no value");
         assert_eq!(f32_at(&message, 36), -1.5);
     }
 

@@ -76,30 +76,17 @@ impl Server {
             io::ErrorKind::AddrInUse => ServerError::AddressTaken(address),
             _ => ServerError::Listen { address, source },
         })?;
-        let address = listener
-            .local_addr()
-            .map_err(|source| ServerError::Listen { address, source })?;
+        let address = listener.local_addr().map_err(|source| ServerError::Listen { address, source })?;
 
         let exporter = Exporter::global();
         http::describe_metrics();
         let viewers = Arc::new(AtomicUsize::new(0));
         let (watcher, seen) = Watcher::new(run.clone(), viewers.clone());
-        let site = web::Data::new(Site {
-            run,
-            seen,
-            viewers,
-            changing: Arc::new(Semaphore::new(1)),
-            exporter,
-        });
+        let site =
+            web::Data::new(Site { run, seen, viewers, changing: Arc::new(Semaphore::new(1)), exporter });
 
         // From here on a failure drops the server, which stops what has started.
-        let mut server = Self {
-            address,
-            watching: None,
-            watcher: None,
-            handle: None,
-            http: None,
-        };
+        let mut server = Self { address, watching: None, watcher: None, handle: None, http: None };
         let (watching, stop) = sync_channel(0);
         server.watching = Some(watching);
         server.watcher = Some(spawn("view-watch", move || watcher.watch(&stop))?);
@@ -136,10 +123,7 @@ impl Drop for Server {
 }
 
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, ServerError> {
-    thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(work)
-        .map_err(ServerError::Threads)
+    thread::Builder::new().name(name.to_owned()).spawn(work).map_err(ServerError::Threads)
 }
 
 fn join(thread: Option<JoinHandle<()>>) {

@@ -144,12 +144,7 @@ impl StatusMaker {
     ) -> LiveStatus {
         let newest = run.series.len().saturating_sub(1);
         let open = |at: usize| at == newest && run.state != RunState::Ended;
-        let series = || {
-            run.series
-                .iter()
-                .enumerate()
-                .map(|(at, record)| series_status(record, open(at)))
-        };
+        let series = || run.series.iter().enumerate().map(|(at, record)| series_status(record, open(at)));
         let mut totals = Totals::default();
         for frames in series().map(|series| series.frames) {
             totals.received += frames.received;
@@ -162,9 +157,7 @@ impl StatusMaker {
             rate: self.rate(run),
             totals,
             series_count: run.series.len(),
-            series: series()
-                .skip(run.series.len().saturating_sub(RECENT_SERIES))
-                .collect(),
+            series: series().skip(run.series.len().saturating_sub(RECENT_SERIES)).collect(),
             nodes: run.nodes.clone(),
             views: views.iter().map(|(node, view)| view_status(node, view)).collect(),
             viewers,
@@ -179,11 +172,7 @@ impl StatusMaker {
             bytes: sources().map(|node| node.bytes_out).sum(),
         };
         // One sample older than the span is kept, so that the rate is always taken over the whole of it.
-        while self
-            .samples
-            .get(1)
-            .is_some_and(|second| now.at_secs - second.at_secs >= RATE_SPAN_SECS)
-        {
+        while self.samples.get(1).is_some_and(|second| now.at_secs - second.at_secs >= RATE_SPAN_SECS) {
             self.samples.pop_front();
         }
         self.samples.push_back(now);
@@ -248,10 +237,7 @@ fn view_status(node: &str, view: &View) -> ViewStatus {
         series: header.map(|header| header.id.number),
         images: gallery::places(view)
             .into_iter()
-            .map(|place| ImageStatus {
-                place,
-                detector_row: detector_row(place),
-            })
+            .map(|place| ImageStatus { place, detector_row: detector_row(place) })
             .collect(),
     }
 }
@@ -292,10 +278,7 @@ mod tests {
         let mut maker = StatusMaker::default();
         let rates = [(0, 0), (1, 50), (2, 100), (3, 300), (4, 300), (5, 300)]
             .map(|(seconds, frames)| maker.make(&at(seconds, frames), &BTreeMap::new(), 0).rate);
-        assert_eq!(
-            rates.map(|rate| rate.frames_per_sec),
-            [0.0, 50.0, 50.0, 125.0, 100.0, 0.0]
-        );
+        assert_eq!(rates.map(|rate| rate.frames_per_sec), [0.0, 50.0, 50.0, 125.0, 100.0, 0.0]);
         assert_eq!(rates[1].bytes_per_sec, 5000.0);
     }
 
@@ -307,12 +290,7 @@ mod tests {
         }
         let mut status = run_status();
         status.series = vec![record(7, ledger.counts())];
-        let lost = |status: &Status| {
-            StatusMaker::default()
-                .make(status, &BTreeMap::new(), 0)
-                .totals
-                .lost
-        };
+        let lost = |status: &Status| StatusMaker::default().make(status, &BTreeMap::new(), 0).totals.lost;
         assert_eq!(lost(&status), 1);
         status.state = RunState::Ended;
         assert_eq!(lost(&status), 6);
@@ -321,9 +299,7 @@ mod tests {
     #[test]
     fn only_the_newest_series_are_told() {
         let mut status = run_status();
-        status.series = (0..20)
-            .map(|id| record(id, Ledger::new(Some(1)).counts()))
-            .collect();
+        status.series = (0..20).map(|id| record(id, Ledger::new(Some(1)).counts())).collect();
         let live = StatusMaker::default().make(&status, &BTreeMap::new(), 3);
         let ids: Vec<u64> = live.series.iter().map(|series| series.id).collect();
         assert_eq!(ids, [12, 13, 14, 15, 16, 17, 18, 19]);

@@ -30,12 +30,8 @@ pub(crate) struct FakeRun {
 
 impl LiveRun for FakeRun {
     fn status(&self) -> Status {
-        let mut counts = FrameCounts {
-            expected: Some(100),
-            received: 40,
-            processed: 40,
-            ..FrameCounts::default()
-        };
+        let mut counts =
+            FrameCounts { expected: Some(100), received: 40, processed: 40, ..FrameCounts::default() };
         counts.lost = 60;
         counts.lost_ranges = vec![[40, 99]];
         let ended = self.ended.load(Ordering::Relaxed);
@@ -53,11 +49,7 @@ impl LiveRun for FakeRun {
     fn set(&self, node: &str, key: &str, value: Value) -> Result<u32, SetFailure> {
         if node != "volume" {
             let message = format!("no node is named '{node}'");
-            return Err(SetError::Value {
-                key: key.to_owned(),
-                message,
-            }
-            .into());
+            return Err(SetError::Value { key: key.to_owned(), message }.into());
         }
         let mut changes = self.changes.lock().unwrap();
         changes.push((node.to_owned(), key.to_owned(), value));
@@ -84,10 +76,7 @@ pub(crate) fn run_status() -> Status {
 
 pub(crate) fn record(number: u64, counts: FrameCounts) -> SeriesRecord {
     SeriesRecord {
-        id: SeriesId {
-            number,
-            ordinal: number,
-        },
+        id: SeriesId { number, ordinal: number },
         counts,
         rotation_axis_px: Some(31.5),
         projections: None,
@@ -102,10 +91,7 @@ pub(crate) fn record(number: u64, counts: FrameCounts) -> SeriesRecord {
 /// A slice of `n` x `n` voxels of one value.
 pub(crate) fn image(n: usize, value: f32) -> Block {
     let format = Format::slice(ElementType::F32, n);
-    let mut lease = Pool::host("test", 1, format.bytes())
-        .unwrap()
-        .lease(format)
-        .unwrap();
+    let mut lease = Pool::host("test", 1, format.bytes()).unwrap().lease(format).unwrap();
     lease.elements_mut::<f32>().unwrap().fill(value);
     lease.freeze(BlockMeta::new(FrameId::new(0), Role::Projection))
 }
@@ -122,11 +108,7 @@ fn ask(server: &Server, request: &str, headers: &str, body: &str) -> (u16, Strin
     let mut socket = TcpStream::connect(address).unwrap();
     socket.set_read_timeout(Some(DEADLINE)).unwrap();
     let length = body.len();
-    let host = if headers.contains("Host:") {
-        String::new()
-    } else {
-        format!("Host: {address}\r\n")
-    };
+    let host = if headers.contains("Host:") { String::new() } else { format!("Host: {address}\r\n") };
     let head =
         format!("{request} HTTP/1.1\r\n{host}Connection: close\r\nContent-Length: {length}\r\n{headers}\r\n");
     socket.write_all((head + body).as_bytes()).unwrap();
@@ -247,9 +229,7 @@ fn the_state_of_the_run_is_told() {
     assert_eq!(status["series"][0]["frames"]["received"], 40);
     assert_eq!(status["series"][0]["frames"]["lost"], 0);
     assert_eq!(status["series"][0]["rotation_axis_px"], 31.5);
-    let Heard::Status(pushed) = Viewer::open(&server).hear() else {
-        panic!("the state comes first")
-    };
+    let Heard::Status(pushed) = Viewer::open(&server).hear() else { panic!("the state comes first") };
     assert_eq!(pushed["series"][0]["id"], 7);
 }
 
@@ -287,13 +267,7 @@ fn a_viewer_that_acknowledges_nothing_gets_one_image() {
 #[test]
 fn images_of_all_places_take_turns() {
     let (server, run) = serve();
-    let header = SeriesHeader::frames(
-        SeriesId {
-            number: 7,
-            ordinal: 0,
-        },
-        Format::slice(ElementType::F32, 2),
-    );
+    let header = SeriesHeader::frames(SeriesId { number: 7, ordinal: 0 }, Format::slice(ElementType::F32, 2));
     run.board.begin("eyes", Arc::new(header));
     for place in 0..3 {
         run.board.pin("eyes", place, image(2, place as f32));
@@ -357,14 +331,8 @@ fn other_pages_and_other_names_are_refused() {
     let (server, run) = serve();
     let port = server.address().port();
     assert_eq!(Viewer::connect(server.address(), "http://example.org").0, 403);
-    assert_eq!(
-        Viewer::connect(server.address(), &format!("http://localhost:{port}")).0,
-        403
-    );
-    assert_eq!(
-        ask(&server, "GET /api/v1/status", "Host: rebound.example.org\r\n", "").0,
-        403
-    );
+    assert_eq!(Viewer::connect(server.address(), &format!("http://localhost:{port}")).0, 403);
+    assert_eq!(ask(&server, "GET /api/v1/status", "Host: rebound.example.org\r\n", "").0, 403);
     let change = "POST /api/v1/nodes/volume/parameters";
     let headers = "Content-Type: application/json\r\nOrigin: http://example.org\r\n";
     assert_eq!(ask(&server, change, headers, "{\"rotation_axis\": 1}").0, 403);
@@ -378,12 +346,7 @@ fn parameters_are_changed_and_refused_with_a_reason() {
     let (server, run) = serve();
     let json_body = "Content-Type: application/json\r\n";
     let change = |node: &str, body: &str| {
-        ask(
-            &server,
-            &format!("POST /api/v1/nodes/{node}/parameters"),
-            json_body,
-            body,
-        )
+        ask(&server, &format!("POST /api/v1/nodes/{node}/parameters"), json_body, body)
     };
     let (code, answer) = change("volume", "{\"rotation_axis\": 31.25}");
     assert!(code == 200 && answer.ends_with("{\"epoch\":1}"), "{answer}");
@@ -396,10 +359,7 @@ fn parameters_are_changed_and_refused_with_a_reason() {
     for body in ["{\"broken", "[1]", "{}", "{\"a\": 1, \"b\": 2}"] {
         assert_eq!(change("volume", body).0, 400, "{body}");
     }
-    assert_eq!(
-        change("volume", &format!("{{\"a\": \"{}\"}}", "x".repeat(5000))).0,
-        400
-    );
+    assert_eq!(change("volume", &format!("{{\"a\": \"{}\"}}", "x".repeat(5000))).0, 400);
     assert_eq!(run.changes.lock().unwrap().len(), 1);
 }
 
@@ -409,32 +369,19 @@ fn metrics_are_text() {
     metrics::counter!("beamstream_node_blocks_total", "node" => "source").absolute(5);
     let (code, answer) = get(&server, "/metrics");
     assert_eq!(code, 200);
-    assert!(
-        answer.contains("\nbeamstream_node_blocks_total{node=\"source\"} 5\n"),
-        "{answer}"
-    );
-    assert!(
-        answer.contains("\nbeamstream_frames_received_total 40\n"),
-        "{answer}"
-    );
+    assert!(answer.contains("\nbeamstream_node_blocks_total{node=\"source\"} 5\n"), "{answer}");
+    assert!(answer.contains("\nbeamstream_frames_received_total 40\n"), "{answer}");
 }
 
 #[test]
 fn strange_requests_get_a_client_error() {
     let (server, _run) = serve();
     let long = format!("/api/v1/{}", "x".repeat(20_000));
-    for path in [
-        "/api/v1/nothing-here",
-        "/../../etc/passwd",
-        "/%2e%2e/%2e%2e/etc/passwd",
-        "/api/v1/live",
-        &long,
-    ] {
+    for path in
+        ["/api/v1/nothing-here", "/../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/api/v1/live", &long]
+    {
         let (code, answer) = get(&server, path);
-        assert!(
-            (400..500).contains(&code) && !answer.contains("root:"),
-            "GET {path:.40} gives {code}"
-        );
+        assert!((400..500).contains(&code) && !answer.contains("root:"), "GET {path:.40} gives {code}");
     }
 }
 
@@ -449,8 +396,5 @@ fn only_this_machine_is_served() {
     assert!(matches!(taken, ServerError::AddressTaken(address) if address == first.address()));
     let address = first.address();
     first.stop();
-    assert!(
-        Server::start(address, run).is_ok(),
-        "a server that was stopped has given its port back"
-    );
+    assert!(Server::start(address, run).is_ok(), "a server that was stopped has given its port back");
 }

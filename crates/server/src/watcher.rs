@@ -52,20 +52,8 @@ impl Watcher {
         let mut maker = StatusMaker::default();
         let (status, status_seen) = watch::channel(look(&mut maker, &*run, &viewers));
         let (pictures, pictures_seen) = watch::channel(Arc::default());
-        let seen = Seen {
-            status: status_seen,
-            pictures: pictures_seen,
-        };
-        (
-            Self {
-                run,
-                viewers,
-                maker,
-                status,
-                pictures,
-            },
-            seen,
-        )
+        let seen = Seen { status: status_seen, pictures: pictures_seen };
+        (Self { run, viewers, maker, status, pictures }, seen)
     }
 
     /// Looks again and again, until the other end of `stop` is dropped, and then a last time.
@@ -83,15 +71,13 @@ impl Watcher {
             // Before the images, so that the state that a viewer gets first names their places.
             if changed || now >= next_status {
                 next_status = now + STATUS_INTERVAL;
-                self.status
-                    .send_replace(look(&mut self.maker, &*self.run, &self.viewers));
+                self.status.send_replace(look(&mut self.maker, &*self.run, &self.viewers));
             }
             if changed {
                 self.pictures.send_replace(Arc::new(pictures.clone()));
             }
         }
-        self.status
-            .send_replace(look(&mut self.maker, &*self.run, &self.viewers));
+        self.status.send_replace(look(&mut self.maker, &*self.run, &self.viewers));
     }
 }
 

@@ -32,30 +32,20 @@ pub fn data(name: &str) -> Option<PathBuf> {
 pub fn recording(folder: &Path) -> io::Result<Vec<Vec<Vec<u8>>>> {
     let manifest = folder.join("manifest.json");
     if !manifest.exists() {
-        let mut files = fs::read_dir(folder)?
-            .map(|e| e.map(|e| e.path()))
-            .collect::<io::Result<Vec<_>>>()?;
+        let mut files = fs::read_dir(folder)?.map(|e| e.map(|e| e.path())).collect::<io::Result<Vec<_>>>()?;
         files.retain(|path| path.extension().is_some_and(|e| e == "cbor"));
         files.sort();
         return files.iter().map(|path| Ok(vec![fs::read(path)?])).collect();
     }
     let manifest: Value = serde_json::from_slice(&fs::read(manifest)?)?;
     let list = |value: &Value| {
-        value
-            .as_array()
-            .cloned()
-            .ok_or_else(|| io::Error::other("expected a list in the manifest"))
+        value.as_array().cloned().ok_or_else(|| io::Error::other("expected a list in the manifest"))
     };
     let part = |part: &Value| {
-        let name = part["file"]
-            .as_str()
-            .ok_or_else(|| io::Error::other("expected the name of a file"))?;
+        let name = part["file"].as_str().ok_or_else(|| io::Error::other("expected the name of a file"))?;
         fs::read(folder.join(name))
     };
-    list(&manifest["messages"])?
-        .iter()
-        .map(|message| list(message)?.iter().map(part).collect())
-        .collect()
+    list(&manifest["messages"])?.iter().map(|message| list(message)?.iter().map(part).collect()).collect()
 }
 
 #[cfg(test)]
@@ -68,10 +58,7 @@ mod tests {
             return;
         };
         let messages = recording(&folder).unwrap();
-        assert!(
-            messages[0][0].starts_with(b"{"),
-            "the first part of a header is JSON"
-        );
+        assert!(messages[0][0].starts_with(b"{"), "the first part of a header is JSON");
         assert_eq!(messages[1].len(), 4, "an image has four parts");
     }
 
@@ -81,10 +68,6 @@ mod tests {
             return;
         };
         let messages = recording(&folder).unwrap();
-        assert!(
-            messages
-                .iter()
-                .all(|m| m.len() == 1 && m[0].starts_with(b"\xd9\xd9\xf7"))
-        );
+        assert!(messages.iter().all(|m| m.len() == 1 && m[0].starts_with(b"\xd9\xd9\xf7")));
     }
 }

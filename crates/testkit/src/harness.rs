@@ -73,23 +73,9 @@ impl<C: NodeConfig> Harness<C> {
         let sent = Arc::new(Mutex::new(Sent::default()));
         let outlet = outlet(&sent, stop, &journal).map_err(|error| error.to_string())?;
         let input = Pool::host("input", BUFFERS, BUFFER_BYTES).map_err(|error| error.to_string())?;
-        let header = SeriesHeader::frames(
-            SeriesId {
-                number: 1,
-                ordinal: 0,
-            },
-            Format::frame(ElementType::F32, 2, 2),
-        );
-        Ok(Self {
-            node,
-            outlet,
-            sent,
-            input,
-            board,
-            journal,
-            header,
-            _controller: controller,
-        })
+        let header =
+            SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, Format::frame(ElementType::F32, 2, 2));
+        Ok(Self { node, outlet, sent, input, board, journal, header, _controller: controller })
     }
 
     /// Sets the header of the series that follow.
@@ -131,10 +117,7 @@ impl<C: NodeConfig> Harness<C> {
     /// # Errors
     /// As the node says.
     pub fn end(&mut self) -> Result<(), NodeError> {
-        let summary = SeriesSummary {
-            counts: FrameCounts::default(),
-            aborted: false,
-        };
+        let summary = SeriesSummary { counts: FrameCounts::default(), aborted: false };
         self.node.end(&summary, &mut self.outlet)?;
         self.outlet.end(summary)
     }
@@ -192,11 +175,7 @@ impl<C: NodeConfig> Harness<C> {
 
     /// What the node warned of.
     pub fn warnings(&self) -> Vec<String> {
-        self.journal
-            .warnings()
-            .into_iter()
-            .map(|warning| warning.message)
-            .collect()
+        self.journal.warnings().into_iter().map(|warning| warning.message).collect()
     }
 
     /// The journal.
@@ -238,9 +217,8 @@ pub fn build_context(journal: &Journal, board: &Board) -> BuildContext {
 /// If the kind is unknown or the settings are refused.
 pub fn build_kind(registry: &Registry, kind: &str, settings: &Value) -> Built {
     let journal = Journal::new("node");
-    let built = registry
-        .get(kind)
-        .map(|info| info.build(settings, &build_context(&journal, &Board::default())));
+    let built =
+        registry.get(kind).map(|info| info.build(settings, &build_context(&journal, &Board::default())));
     match built {
         Some(Ok(built)) => built,
         Some(Err(error)) => panic!("{kind}: {error}"),
@@ -254,14 +232,7 @@ fn outlet(
     journal: &Journal,
 ) -> Result<Outlet, beamstream_buffer::PoolError> {
     let pool = Pool::host("output", BUFFERS, BUFFER_BYTES)?;
-    Ok(Outlet::new(
-        Box::new(Collect {
-            sent: sent.clone(),
-            pool,
-        }),
-        stop,
-        journal.clone(),
-    ))
+    Ok(Outlet::new(Box::new(Collect { sent: sent.clone(), pool }), stop, journal.clone()))
 }
 
 /// Collects what a node sends.
@@ -282,11 +253,7 @@ impl Emit for Collect {
     }
 
     fn preview(&mut self, block: Block) -> Result<(), NodeError> {
-        self.sent
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .previews
-            .push(block);
+        self.sent.lock().unwrap_or_else(PoisonError::into_inner).previews.push(block);
         Ok(())
     }
 

@@ -64,7 +64,12 @@ impl AxisSetting {
     ///
     /// # Errors
     /// If it lies outside the detector.
-    pub(crate) fn columns(&self, header: &SeriesHeader, first_row: usize, rows: usize) -> Result<Option<Vec<f64>>, String> {
+    pub(crate) fn columns(
+        &self,
+        header: &SeriesHeader,
+        first_row: usize,
+        rows: usize,
+    ) -> Result<Option<Vec<f64>>, String> {
         let [top, bottom] = match self {
             Self::Auto => return Ok(None),
             Self::Px(px) => [*px, *px],
@@ -146,7 +151,8 @@ mod tests {
 
     #[test]
     fn a_tilted_axis_runs_straight_over_the_rows() {
-        let header = SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, Format::frame(ElementType::F32, 3, 9));
+        let header =
+            SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, Format::frame(ElementType::F32, 3, 9));
         let axes = AxisSetting::Tilted([4.0, 5.0]).columns(&header, 0, 3).unwrap().unwrap();
         assert_eq!(axes, [4.0, 4.5, 5.0]);
         let error = AxisSetting::Px(5000.0).columns(&header, 0, 3).unwrap_err();

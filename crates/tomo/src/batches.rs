@@ -86,7 +86,8 @@ mod tests {
             given.extend(batches.add(pool.lease(format).unwrap().freeze(meta)));
         }
         given.extend(batches.finish());
-        let numbers = given.iter().map(|batch| batch.iter().map(|block| block.meta.projection).collect()).collect();
+        let numbers =
+            given.iter().map(|batch| batch.iter().map(|block| block.meta.projection).collect()).collect();
         (numbers, batches.stragglers())
     }
 

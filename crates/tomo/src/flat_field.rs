@@ -62,7 +62,9 @@ impl NodeConfig for FlatFieldConfig {
 
     fn build(self, cx: &BuildContext) -> Result<FlatField, BuildError> {
         let read = |key: &'static str, path: &Option<String>| {
-            let image = path.as_ref().map(|path| cx.images.mean_image(path).map_err(|text| BuildError::key(key, text)));
+            let image = path
+                .as_ref()
+                .map(|path| cx.images.mean_image(path).map_err(|text| BuildError::key(key, text)));
             image.transpose()
         };
         Ok(FlatField {
@@ -109,7 +111,9 @@ impl FlatField {
     /// Flats that are announced and come later: projections have to wait for them.
     fn has_to_wait(&self, header: &SeriesHeader) -> Option<RoleCounts> {
         let from_file = self.files.iter().any(|(role, file)| *role == Role::Flat && file.is_some());
-        header.roles.filter(|roles| !from_file && roles.flats > 0 && roles.projections > 0 && !roles.references_first)
+        header
+            .roles
+            .filter(|roles| !from_file && roles.flats > 0 && roles.projections > 0 && !roles.references_first)
     }
 
     fn correct_or_hold(&mut self, block: Block, out: &mut Outlet) -> Result<(), NodeError> {
@@ -149,9 +153,9 @@ impl FlatField {
         let position = block.meta.frame.number as f64;
         self.choose_flats(position)?;
         let Some(current) = &mut self.current else { return Ok(()) };
-        let later = current.between.map_or(0.0, |[before, after]| {
-            ((position - before) / (after - before)).clamp(0.0, 1.0) as f32
-        });
+        let later = current
+            .between
+            .map_or(0.0, |[before, after]| ((position - before) / (after - before)).clamp(0.0, 1.0) as f32);
         let mut corrected = out.lease(block.format().with_element(ElementType::F32))?;
         let bad = current.op.correct(block, later, &mut corrected).map_err(op_failed)?;
         current.bad += bad;
@@ -204,11 +208,15 @@ impl FlatField {
             (bad.non_finite, "NaN or infinite"),
             (bad.clipped, "with a transmission of 0 or less, raised to the smallest one"),
         ];
-        let told: Vec<String> =
-            causes.iter().filter(|(count, _)| *count > 0).map(|(count, cause)| format!("{count} {cause}")).collect();
+        let told: Vec<String> = causes
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, cause)| format!("{count} {cause}"))
+            .collect();
         if !told.is_empty() {
             let series = current.header.id;
-            out.journal().warn(format!("series {series}: pixel values that were repaired: {}", told.join(", ")));
+            out.journal()
+                .warn(format!("series {series}: pixel values that were repaired: {}", told.join(", ")));
         }
     }
 }
@@ -216,7 +224,9 @@ impl FlatField {
 impl Node for FlatField {
     fn negotiate(&self, header: &SeriesHeader) -> Result<Negotiated, NodeError> {
         if header.content != Content::Frames {
-            return Err(NodeError::config("expected detector frames, found slices: flat_field stands before recon"));
+            return Err(NodeError::config(
+                "expected detector frames, found slices: flat_field stands before recon",
+            ));
         }
         for (role, image) in &self.files {
             if let Some((shape, _)) = image
@@ -229,7 +239,9 @@ impl Node for FlatField {
                 )));
             }
         }
-        let held = self.has_to_wait(header).map_or(0, |roles| usize::try_from(roles.projections).unwrap_or(usize::MAX));
+        let held = self
+            .has_to_wait(header)
+            .map_or(0, |roles| usize::try_from(roles.projections).unwrap_or(usize::MAX));
         let pixels = header.format.shape.len();
         let mut output = header.clone();
         output.format = header.format.with_element(ElementType::F32);
@@ -246,7 +258,8 @@ impl Node for FlatField {
     fn begin(&mut self, header: &SeriesHeader, out: &mut Outlet) -> Result<(), NodeError> {
         // A later pass over the rows brings its own darks and flats, and may be of another size.
         if !self.references.keep_shape(header.format.shape) && header.pass.is_first() {
-            out.journal().warn("the frames have another size than the darks and flats so far, which are forgotten");
+            out.journal()
+                .warn("the frames have another size than the darks and flats so far, which are forgotten");
         }
         for (role, image) in &self.files {
             if let Some((_, pixels)) = image {
@@ -305,7 +318,11 @@ mod tests {
         BlockMeta::new(FrameId::new(number), role)
     }
 
-    fn counts(expected: &[(u64, Role, u16)], settings: serde_json::Value, roles: Option<RoleCounts>) -> Vec<f32> {
+    fn counts(
+        expected: &[(u64, Role, u16)],
+        settings: serde_json::Value,
+        roles: Option<RoleCounts>,
+    ) -> Vec<f32> {
         let mut header =
             SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, Format::frame(ElementType::U16, 2, 3));
         header.roles = roles;
@@ -342,11 +359,7 @@ mod tests {
 
     #[test]
     fn flats_around_the_scan_are_interpolated() {
-        let frames = [
-            (0, Role::Flat, 1000),
-            (50, Role::Projection, 500),
-            (100, Role::Flat, 2000),
-        ];
+        let frames = [(0, Role::Flat, 1000), (50, Role::Projection, 500), (100, Role::Flat, 2000)];
         let roles = RoleCounts { darks: 0, flats: 2, projections: 1, references_first: false };
         let settings = json!({ "minus_log": false, "flat_groups": "interpolate" });
         let transmission = counts(&frames, settings, Some(roles));
@@ -355,7 +368,12 @@ mod tests {
 
     #[test]
     fn projections_wait_for_flats_that_are_announced() {
-        let frames = [(0, Role::Projection, 600), (1, Role::Projection, 1100), (2, Role::Flat, 1100), (3, Role::Dark, 100)];
+        let frames = [
+            (0, Role::Projection, 600),
+            (1, Role::Projection, 1100),
+            (2, Role::Flat, 1100),
+            (3, Role::Dark, 100),
+        ];
         let roles = RoleCounts { darks: 1, flats: 1, projections: 2, references_first: false };
         let transmission = counts(&frames, json!({ "minus_log": false }), Some(roles));
         assert!((transmission[0] - 0.5).abs() < 1e-6 && (transmission[1] - 1.0).abs() < 1e-6);
@@ -363,7 +381,8 @@ mod tests {
 
     #[test]
     fn without_flats_the_user_is_told() {
-        let header = SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, Format::frame(ElementType::U16, 1, 1));
+        let header =
+            SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, Format::frame(ElementType::U16, 1, 1));
         let mut node = Harness::<FlatFieldConfig>::new(json!({})).with_header(header);
         node.begin().unwrap();
         node.feed(frame(0, Role::Projection), &[5_u16]).unwrap();
@@ -374,8 +393,10 @@ mod tests {
 
     #[test]
     fn flats_stay_valid_for_the_next_series() {
-        let header = SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, Format::frame(ElementType::U16, 1, 1));
-        let mut node = Harness::<FlatFieldConfig>::new(json!({ "minus_log": false })).with_header(header.clone());
+        let header =
+            SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, Format::frame(ElementType::U16, 1, 1));
+        let mut node =
+            Harness::<FlatFieldConfig>::new(json!({ "minus_log": false })).with_header(header.clone());
         node.begin().unwrap();
         node.feed(frame(0, Role::Flat), &[1000_u16]).unwrap();
         node.end().unwrap();

@@ -180,7 +180,8 @@ impl PhantomSource {
                         (_, Some(integrals)) => beam[column] * f64::from(-integrals[column]).exp(),
                         _ => beam[column],
                     };
-                    let light = self.config.noise.map_or(light, |photons| noise.shot(light, photons / BEAM_COUNTS));
+                    let light =
+                        self.config.noise.map_or(light, |photons| noise.shot(light, photons / BEAM_COUNTS));
                     *pixel = (light + DARK_COUNTS).round().clamp(0.0, 65_534.0) as u16;
                 }
             }
@@ -271,7 +272,9 @@ mod tests {
     fn sizes_that_cannot_be_are_named() {
         let journal = beamstream_node::Journal::new("node");
         let cx = beamstream_testkit::build_context(&journal, &beamstream_node::Board::default());
-        for (key, value) in [("size", json!(0)), ("angles", json!(0)), ("rows", json!(100_000)), ("noise", json!(-1.0))] {
+        for (key, value) in
+            [("size", json!(0)), ("angles", json!(0)), ("rows", json!(100_000)), ("noise", json!(-1.0))]
+        {
             let mut settings = json!({ "size": 8, "angles": 4 });
             settings[key] = value;
             let config: PhantomSourceConfig = serde_json::from_value(settings).unwrap();

@@ -39,7 +39,10 @@ impl NodeConfig for ReconConfig {
 
     fn build(self, cx: &BuildContext) -> Result<Recon, BuildError> {
         if self.batch == 0 || self.batch > 4096 {
-            return Err(BuildError::key("batch", format!("expected 1 to 4096 projections, found {}", self.batch)));
+            return Err(BuildError::key(
+                "batch",
+                format!("expected 1 to 4096 projections, found {}", self.batch),
+            ));
         }
         Ok(Recon { config: self, ops: cx.ops.clone(), session: None })
     }
@@ -59,7 +62,9 @@ struct Setup {
 impl Recon {
     fn setup(&self, header: &SeriesHeader) -> Result<Setup, NodeError> {
         if header.content != Content::Frames {
-            return Err(NodeError::config("expected projections, found slices: a pipeline has one recon node"));
+            return Err(NodeError::config(
+                "expected projections, found slices: a pipeline has one recon node",
+            ));
         }
         if header.format.element != ElementType::F32 {
             return Err(NodeError::config(format!(
@@ -69,7 +74,8 @@ impl Recon {
         }
         let shape = header.format.shape;
         let rows = self.rows(shape.rows)?;
-        let axes = self.config.rotation_axis.columns(header, rows.start, rows.len()).map_err(NodeError::config)?;
+        let axes =
+            self.config.rotation_axis.columns(header, rows.start, rows.len()).map_err(NodeError::config)?;
         let axis_unknown = axes.is_none();
         let spec = ReconSpec {
             method: self.config.method,
@@ -79,7 +85,9 @@ impl Recon {
             batch: self.config.batch,
             ..ReconSpec::new(rows.len(), shape.columns, 0.0)
         };
-        spec.validate().map_err(|error| NodeError::because(NodeErrorKind::Config, "the series cannot be reconstructed", error))?;
+        spec.validate().map_err(|error| {
+            NodeError::because(NodeErrorKind::Config, "the series cannot be reconstructed", error)
+        })?;
         let stored = if axis_unknown || header.angles_rad.is_none() { self.storable(header) } else { 0 };
         let mut output = header.clone();
         output.content = Content::Volume;
@@ -96,7 +104,9 @@ impl Recon {
         match self.config.rows {
             None => Ok(0..rows),
             Some(range) => range.within(rows).ok_or_else(|| {
-                NodeError::config(format!("rows: expected a range within the {rows} rows of the frames, found {range}"))
+                NodeError::config(format!(
+                    "rows: expected a range within the {rows} rows of the frames, found {range}"
+                ))
             }),
         }
     }

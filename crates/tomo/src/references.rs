@@ -57,7 +57,12 @@ impl References {
     }
 
     /// Adds a frame. Frames of a new series replace those of an earlier one.
-    pub(crate) fn add(&mut self, frame: &Block, header: &SeriesHeader, ops: &dyn Backend) -> Result<(), NodeError> {
+    pub(crate) fn add(
+        &mut self,
+        frame: &Block,
+        header: &SeriesHeader,
+        ops: &dyn Backend,
+    ) -> Result<(), NodeError> {
         let stack = match frame.meta.role {
             Role::Dark => &mut self.darks,
             Role::Flat => &mut self.flats,
@@ -136,7 +141,8 @@ impl Stack {
         self.fresh = false;
         let number = frame.meta.frame.number;
         let near = |group: &Group| {
-            !in_groups || number.saturating_add(NEAR) >= group.first && number <= group.last.saturating_add(NEAR)
+            !in_groups
+                || number.saturating_add(NEAR) >= group.first && number <= group.last.saturating_add(NEAR)
         };
         let full = (self.groups.len() >= MAX_GROUPS).then(|| self.groups.len() - 1);
         let group = match self.groups.iter().position(near).or(full) {

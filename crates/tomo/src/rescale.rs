@@ -20,7 +20,8 @@ impl std::str::FromStr for ValueRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || format!("'{text}' is no range of values: expected LO:HI with LO below HI, for example 0:0.05");
+        let wrong =
+            || format!("'{text}' is no range of values: expected LO:HI with LO below HI, for example 0:0.05");
         let (low, high) = text.split_once(':').ok_or_else(wrong)?;
         let parse = |part: &str| part.trim().parse::<f32>().ok().filter(|value| value.is_finite());
         match (parse(low), parse(high)) {
@@ -94,7 +95,9 @@ impl NodeConfig for RescaleConfig {
         let range = match self.range {
             Some(range) => [range.low, range.high],
             None if element.integer_max().is_none() => [0.0, 1.0],
-            None => return Err(BuildError::key("range", format!("{element} needs a range LO:HI, found none"))),
+            None => {
+                return Err(BuildError::key("range", format!("{element} needs a range LO:HI, found none")));
+            }
         };
         Ok(Rescale { element, range, ops: cx.ops.clone() })
     }

@@ -44,16 +44,17 @@ impl Weights {
         Self { announced, angles, used: BTreeMap::new() }
     }
 
-
     /// The angle of a projection: its own, or the announced one.
     pub(crate) fn angle_rad(&self, projection: u64, own: Option<f64>) -> Option<f64> {
-        let announced = || self.angles.as_ref().and_then(|angles| angles.get(usize::try_from(projection).ok()?));
+        let announced =
+            || self.angles.as_ref().and_then(|angles| angles.get(usize::try_from(projection).ok()?));
         own.or_else(|| announced().copied()).filter(|angle| angle.is_finite())
     }
 
     /// The weight with which a projection is added.
     pub(crate) fn take(&mut self, projection: u64, angle_rad: f64) -> f64 {
-        let announced = self.announced.as_ref().and_then(|weights| weights.get(usize::try_from(projection).ok()?));
+        let announced =
+            self.announced.as_ref().and_then(|weights| weights.get(usize::try_from(projection).ok()?));
         // Without announced angles only the shares matter; the scale comes at the end.
         let weight = announced.copied().unwrap_or(PI / 1000.0);
         self.used.insert(projection, Used { angle_rad, weight });
@@ -102,7 +103,8 @@ impl Weights {
 
 /// The ratio of right to used weight that most projections share.
 fn usual_share(right: &[f64], used: impl Iterator<Item = f64>) -> f64 {
-    let mut ratios: Vec<f64> = right.iter().zip(used).filter(|(_, used)| *used > 0.0).map(|(right, used)| right / used).collect();
+    let mut ratios: Vec<f64> =
+        right.iter().zip(used).filter(|(_, used)| *used > 0.0).map(|(right, used)| right / used).collect();
     ratios.sort_by(f64::total_cmp);
     ratios.get(ratios.len() / 2).copied().filter(|ratio| *ratio > 0.0).unwrap_or(1.0)
 }
@@ -146,7 +148,9 @@ mod tests {
     #[test]
     fn neighbours_of_lost_projections_are_added_again() {
         let mut weights = Weights::new(&header(Some(even(40))));
-        for (number, angle) in even(40).into_iter().enumerate().filter(|(number, _)| !(10..12).contains(number)) {
+        for (number, angle) in
+            even(40).into_iter().enumerate().filter(|(number, _)| !(10..12).contains(number))
+        {
             weights.take(number as u64, angle);
         }
         let correction = weights.correction(|_| true);

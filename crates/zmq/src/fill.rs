@@ -39,16 +39,9 @@ pub(crate) fn fill<E>(
         }
         None => {
             let mut buffer = lease(ticket.format).map_err(FillError::NoBuffer)?;
-            let bytes = message
-                .part(payload.part)
-                .and_then(|part| part.get(payload.bytes.clone()));
-            decode(
-                payload.compression,
-                bytes.unwrap_or_default(),
-                buffer.bytes_mut(),
-                image.element.size(),
-            )
-            .map_err(|error| FillError::Damaged(error.to_string()))?;
+            let bytes = message.part(payload.part).and_then(|part| part.get(payload.bytes.clone()));
+            decode(payload.compression, bytes.unwrap_or_default(), buffer.bytes_mut(), image.element.size())
+                .map_err(|error| FillError::Damaged(error.to_string()))?;
             buffer
         }
     };
@@ -69,16 +62,8 @@ pub(crate) fn fill<E>(
 /// Turns big-endian elements into little-endian ones.
 fn swap_bytes(pixels: &mut [u8], element_bytes: usize) {
     match element_bytes {
-        2 => pixels
-            .as_chunks_mut::<2>()
-            .0
-            .iter_mut()
-            .for_each(|element| element.reverse()),
-        4 => pixels
-            .as_chunks_mut::<4>()
-            .0
-            .iter_mut()
-            .for_each(|element| element.reverse()),
+        2 => pixels.as_chunks_mut::<2>().0.iter_mut().for_each(|element| element.reverse()),
+        4 => pixels.as_chunks_mut::<4>().0.iter_mut().for_each(|element| element.reverse()),
         _ => {}
     }
 }

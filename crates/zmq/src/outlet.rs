@@ -34,10 +34,6 @@ pub(crate) fn open(slots: usize, slot_bytes: usize) -> (Outlet, Receiver<Event>,
     let (sender, events) = bounded(10_000);
     let (controller, stop) = StopController::new();
     let pool = Pool::host("frames", slots, slot_bytes).unwrap();
-    let outlet = Outlet::new(
-        Box::new(Channel { events: sender, pool }),
-        stop,
-        Journal::new("source"),
-    );
+    let outlet = Outlet::new(Box::new(Channel { events: sender, pool }), stop, Journal::new("source"));
     (outlet, events, controller)
 }

@@ -86,26 +86,16 @@ impl NodeConfig for ZmqSinkConfig {
 impl ZmqSinkConfig {
     /// The sink that these settings describe.
     fn sink(self) -> Result<ZmqSink, BuildError> {
-        let endpoint: Endpoint = self
-            .endpoint
-            .parse()
-            .map_err(|error| BuildError::key("endpoint", format!("{error}")))?;
+        let endpoint: Endpoint =
+            self.endpoint.parse().map_err(|error| BuildError::key("endpoint", format!("{error}")))?;
         let endpoint = match endpoint {
-            Endpoint::Tcp { host, port } if host == "*" && self.mode == ModeSetting::Bind => Endpoint::Tcp {
-                host: "0.0.0.0".to_owned(),
-                port,
-            },
+            Endpoint::Tcp { host, port } if host == "*" && self.mode == ModeSetting::Bind => {
+                Endpoint::Tcp { host: "0.0.0.0".to_owned(), port }
+            }
             other => other,
         };
         let endpoint = endpoint.to_string();
-        Ok(ZmqSink {
-            config: self,
-            endpoint,
-            line: None,
-            series: 0,
-            under_way: Arc::default(),
-            left_out: 0,
-        })
+        Ok(ZmqSink { config: self, endpoint, line: None, series: 0, under_way: Arc::default(), left_out: 0 })
     }
 }
 
@@ -163,24 +153,16 @@ impl Node for ZmqSink {
         }
         let mut message = ZmqMessage::from(self.header_of(&block).into_bytes());
         self.under_way.fetch_add(1, Ordering::AcqRel);
-        let pixels = Counted {
-            block,
-            under_way: self.under_way.clone(),
-        };
+        let pixels = Counted { block, under_way: self.under_way.clone() };
         message.push_back(Bytes::from_owner(pixels));
         let Some(line) = &mut self.line else {
-            return Err(NodeError::new(
-                NodeErrorKind::Internal,
-                "a block came outside a series",
-            ));
+            return Err(NodeError::new(NodeErrorKind::Internal, "a block came outside a series"));
         };
         loop {
             match line.send(message) {
                 Ok(()) => return Ok(()),
                 // No receiver is there yet, or it went away.
-                Err(ZmqError::ReturnToSender {
-                    message: returned, ..
-                }) => message = returned,
+                Err(ZmqError::ReturnToSender { message: returned, .. }) => message = returned,
                 Err(error) => {
                     let text = format!("cannot send to {}", self.endpoint);
                     return Err(NodeError::because(NodeErrorKind::Io, text, error));
@@ -193,9 +175,8 @@ impl Node for ZmqSink {
     fn end(&mut self, _summary: &SeriesSummary, out: &mut Outlet) -> Result<(), NodeError> {
         let left_out = std::mem::take(&mut self.left_out);
         if left_out > 0 {
-            out.journal().warn(format!(
-                "subscribers were too slow for {left_out} blocks, which were left out"
-            ));
+            out.journal()
+                .warn(format!("subscribers were too slow for {left_out} blocks, which were left out"));
         }
         Ok(())
     }
@@ -204,11 +185,7 @@ impl Node for ZmqSink {
 impl ZmqSink {
     fn open(&self, out: &Outlet) -> Result<SendLine, NodeError> {
         let failed = |what: &str, error: Box<dyn std::error::Error + Send + Sync>| {
-            NodeError::because(
-                NodeErrorKind::Io,
-                format!("cannot {what} {}", self.endpoint),
-                error,
-            )
+            NodeError::because(NodeErrorKind::Io, format!("cannot {what} {}", self.endpoint), error)
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -223,15 +200,11 @@ impl ZmqSink {
                 SendSocket::Pub => Sending::Pub(PubSocket::new()),
             }
         };
-        let mut line = SendLine {
-            runtime,
-            socket,
-            stop: out.stop().clone(),
-        };
+        let mut line = SendLine { runtime, socket, stop: out.stop().clone() };
         match self.config.mode {
-            ModeSetting::Bind => line
-                .bind(&self.endpoint)
-                .map_err(|error| failed("listen on", error.into()))?,
+            ModeSetting::Bind => {
+                line.bind(&self.endpoint).map_err(|error| failed("listen on", error.into()))?
+            }
             ModeSetting::Connect => {
                 // Waits for a receiver that is not there yet, as long as the run goes on.
                 while let Err(error) = line.connect(&self.endpoint) {
@@ -264,12 +237,7 @@ impl ZmqSink {
 impl Drop for ZmqSink {
     /// Waits until receivers have what was sent to them, but not for ever, and not when everything is to stop.
     fn drop(&mut self) {
-        let Some(SendLine {
-            runtime,
-            socket,
-            stop,
-        }) = self.line.take()
-        else {
+        let Some(SendLine { runtime, socket, stop }) = self.line.take() else {
             return;
         };
         runtime.block_on(async {
@@ -349,10 +317,7 @@ mod tests {
 
     fn sink(endpoint: &str, mode: &str, socket: &str) -> ZmqSink {
         let settings = json!({ "endpoint": endpoint, "mode": mode, "socket": socket });
-        serde_json::from_value::<ZmqSinkConfig>(settings)
-            .unwrap()
-            .sink()
-            .unwrap()
+        serde_json::from_value::<ZmqSinkConfig>(settings).unwrap().sink().unwrap()
     }
 
     /// Receives from a sink that connects to us.
@@ -367,13 +332,7 @@ mod tests {
     fn blocks(count: u64) -> (SeriesHeader, Vec<Block>) {
         let format = Format::frame(ElementType::U16, 20, 30);
         let pool = Pool::host("frames", 64, format.bytes()).unwrap();
-        let header = SeriesHeader::frames(
-            SeriesId {
-                number: 5,
-                ordinal: 0,
-            },
-            format,
-        );
+        let header = SeriesHeader::frames(SeriesId { number: 5, ordinal: 0 }, format);
         let block = |number| {
             let mut lease = pool.lease(format).unwrap();
             lease.bytes_mut().fill(number as u8);
@@ -395,10 +354,7 @@ mod tests {
             (0..50_u8)
                 .map(|number| {
                     let mut message = take();
-                    assert_eq!(
-                        (message.len(), message.part(1).unwrap()),
-                        (2, [number; 1200].as_slice())
-                    );
+                    assert_eq!((message.len(), message.part(1).unwrap()), (2, [number; 1200].as_slice()));
                     serde_json::from_slice::<serde_json::Value>(message.part(0).unwrap()).unwrap()
                 })
                 .collect::<Vec<_>>()
@@ -407,10 +363,7 @@ mod tests {
         for block in blocks {
             sink.process(block, &mut out).unwrap();
         }
-        let summary = SeriesSummary {
-            counts: FrameCounts::default(),
-            aborted: false,
-        };
+        let summary = SeriesSummary { counts: FrameCounts::default(), aborted: false };
         sink.end(&summary, &mut out).unwrap();
         drop(sink);
         let headers = taker.join().unwrap();
@@ -439,11 +392,8 @@ mod tests {
         let (mut out, _events, controller) = outlet::open(1, 1024);
         sink.begin(&header, &mut out).unwrap();
         let halting = std::thread::spawn(move || controller.halt());
-        let stopped = blocks
-            .into_iter()
-            .map(|block| sink.process(block, &mut out))
-            .find_map(Result::err)
-            .unwrap();
+        let stopped =
+            blocks.into_iter().map(|block| sink.process(block, &mut out)).find_map(Result::err).unwrap();
         assert_eq!(stopped.kind(), NodeErrorKind::Stopped);
         halting.join().unwrap();
     }

@@ -57,14 +57,9 @@ fn garbage_is_refused() {
 fn frames_with_odd_numbers_are_refused_as_frames() {
     for number in ["\"one\"", "-1", "99999999999999999999", "1.5", "null"] {
         let first = format!(r#"{{"htype":"dimage-1.0","series":7,"frame":{number}}}"#);
-        let refusal = Decoder::new(Protocol::Auto, None)
-            .decode(&[first.as_bytes(), b"{}", b"", b"{}"])
-            .unwrap_err();
-        assert_eq!(
-            (refusal.series, refusal.number, refusal.is_frame),
-            (Some(7), None, true),
-            "{number}"
-        );
+        let refusal =
+            Decoder::new(Protocol::Auto, None).decode(&[first.as_bytes(), b"{}", b"", b"{}"]).unwrap_err();
+        assert_eq!((refusal.series, refusal.number, refusal.is_frame), (Some(7), None, true), "{number}");
     }
 }
 
@@ -103,27 +98,12 @@ fn cbor_that_claims_too_much_is_refused_under_its_number() {
     long_bytes.extend((1_u64 << 40).to_be_bytes());
     let mut zip = vec![0xD8, 40, 0x82, 0x82, 1, 2, 0xD8, 69, 0xD9, 0xDC, 0xB4, 0x83, 0x63];
     zip.extend(b"zip\x02\x44abcd");
-    for value in [
-        dims(1 << 31),
-        dims(1 << 63),
-        dims(0),
-        long_bytes,
-        zip.clone(),
-        vec![0x80],
-        vec![0xF6],
-    ] {
+    for value in [dims(1 << 31), dims(1 << 63), dims(0), long_bytes, zip.clone(), vec![0x80], vec![0xF6]] {
         let message = image_with(&value);
-        let refusal = Decoder::new(Protocol::Auto, None)
-            .decode(&[&message])
-            .unwrap_err();
-        assert_eq!(
-            (refusal.series, refusal.number, refusal.is_frame),
-            (Some(7), Some(20), true)
-        );
+        let refusal = Decoder::new(Protocol::Auto, None).decode(&[&message]).unwrap_err();
+        assert_eq!((refusal.series, refusal.number, refusal.is_frame), (Some(7), Some(20), true));
     }
-    let refusal = Decoder::new(Protocol::Auto, None)
-        .decode(&[&image_with(&zip)])
-        .unwrap_err();
+    let refusal = Decoder::new(Protocol::Auto, None).decode(&[&image_with(&zip)]).unwrap_err();
     assert!(refusal.to_string().contains("zip"), "{refusal}");
 }
 
@@ -135,11 +115,7 @@ fn another_protocol_is_refused_once_one_is_settled() {
         Ok(Incoming::End { series: Some(3) })
     );
     assert_eq!(decoder.protocol(), Protocol::DectrisV1);
-    assert!(
-        decoder
-            .decode(&[br#"{"dtype":"uint8","shape":[1,2]}"#, b"ab"])
-            .is_err()
-    );
+    assert!(decoder.decode(&[br#"{"dtype":"uint8","shape":[1,2]}"#, b"ab"]).is_err());
 }
 
 proptest! {

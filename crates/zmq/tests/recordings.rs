@@ -42,18 +42,14 @@ fn pixels(image: &Image, parts: &[&[u8]]) -> Vec<u8> {
     let src = &parts[payload.part][payload.bytes.clone()];
     beamstream_codec::decode(payload.compression, src, &mut out, image.element.size()).unwrap();
     if payload.big_endian {
-        out.chunks_exact_mut(image.element.size())
-            .for_each(<[u8]>::reverse);
+        out.chunks_exact_mut(image.element.size()).for_each(<[u8]>::reverse);
     }
     out
 }
 
 /// SHA-256 (FIPS 180-4), for the checksums in the oracles.
 fn sha256(data: &[u8]) -> String {
-    let primes: Vec<u64> = (2_u64..)
-        .filter(|n| (2..*n).all(|d| n % d != 0))
-        .take(64)
-        .collect();
+    let primes: Vec<u64> = (2_u64..).filter(|n| (2..*n).all(|d| n % d != 0)).take(64).collect();
     let fraction = |root: f64| ((root.fract()) * 2_f64.powi(32)) as u32;
     let k: Vec<u32> = primes.iter().map(|p| fraction((*p as f64).cbrt())).collect();
     let mut h: Vec<u32> = primes[..8].iter().map(|p| fraction((*p as f64).sqrt())).collect();
@@ -64,10 +60,7 @@ fn sha256(data: &[u8]) -> String {
     }
     padded.extend((data.len() as u64 * 8).to_be_bytes());
     for block in padded.chunks(64) {
-        let mut w: Vec<u32> = block
-            .chunks(4)
-            .map(|c| u32::from_be_bytes(c.try_into().unwrap()))
-            .collect();
+        let mut w: Vec<u32> = block.chunks(4).map(|c| u32::from_be_bytes(c.try_into().unwrap())).collect();
         for i in 16..64 {
             let s0 = w[i - 15].rotate_right(7) ^ w[i - 15].rotate_right(18) ^ (w[i - 15] >> 3);
             let s1 = w[i - 2].rotate_right(17) ^ w[i - 2].rotate_right(19) ^ (w[i - 2] >> 10);
@@ -77,11 +70,7 @@ fn sha256(data: &[u8]) -> String {
         for i in 0..64 {
             let s1 = v[4].rotate_right(6) ^ v[4].rotate_right(11) ^ v[4].rotate_right(25);
             let choice = (v[4] & v[5]) ^ (!v[4] & v[6]);
-            let t1 = v[7]
-                .wrapping_add(s1)
-                .wrapping_add(choice)
-                .wrapping_add(k[i])
-                .wrapping_add(w[i]);
+            let t1 = v[7].wrapping_add(s1).wrapping_add(choice).wrapping_add(k[i]).wrapping_add(w[i]);
             let s0 = v[0].rotate_right(2) ^ v[0].rotate_right(13) ^ v[0].rotate_right(22);
             let t2 = s0.wrapping_add((v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]));
             v.rotate_right(1);
@@ -100,16 +89,9 @@ fn sha256(data: &[u8]) -> String {
 /// Entries of an oracle that stand for an image: series, number, checksum.
 fn oracle(folder: &Path, channel: &str) -> Vec<(Option<u64>, u64, String)> {
     let oracle = json(&folder.join("oracle.json"));
-    let entries = oracle
-        .as_array()
-        .or_else(|| oracle["messages"].as_array())
-        .unwrap()
-        .clone();
+    let entries = oracle.as_array().or_else(|| oracle["messages"].as_array()).unwrap().clone();
     let one = |entry: &Value| {
-        if let Some(channels) = entry
-            .get("channels")
-            .filter(|c| c.is_object() && entry["type"] == "image")
-        {
+        if let Some(channels) = entry.get("channels").filter(|c| c.is_object() && entry["type"] == "image") {
             let checksum = channels[channel]["sha256_le_pixels"].as_str()?.to_owned();
             return Some((entry["series_id"].as_u64(), entry["image_id"].as_u64()?, checksum));
         }
@@ -125,10 +107,7 @@ fn check(folder: &str, protocol: Protocol, channel: &str) -> Option<Vec<Incoming
     let mut seen = Vec::new();
     for asked in [protocol, Protocol::Auto] {
         let named = (channel != "threshold_1").then_some(channel);
-        let decoded: Vec<_> = decode(&path, asked, named)
-            .into_iter()
-            .collect::<Result<_, _>>()
-            .unwrap();
+        let decoded: Vec<_> = decode(&path, asked, named).into_iter().collect::<Result<_, _>>().unwrap();
         let images: Vec<_> = decoded
             .iter()
             .filter_map(|(incoming, pixels)| match incoming {
@@ -137,20 +116,13 @@ fn check(folder: &str, protocol: Protocol, channel: &str) -> Option<Vec<Incoming
             })
             .collect();
         let expected = oracle(&path, channel);
-        assert!(
-            !expected.is_empty() && images.len() >= expected.len(),
-            "{folder}: {} images",
-            images.len()
-        );
+        assert!(!expected.is_empty() && images.len() >= expected.len(), "{folder}: {} images", images.len());
         let skipped = images.len() - expected.len(); // darks and flats, which some oracles leave out
         for (index, ((image, pixels), (series, number, checksum))) in
             images[skipped..].iter().zip(&expected).enumerate()
         {
             assert_eq!(image.series, *series, "{folder}: series of image {index}");
-            assert!(
-                image.number.is_none_or(|n| n == *number),
-                "{folder}: number of image {index}"
-            );
+            assert!(image.number.is_none_or(|n| n == *number), "{folder}: number of image {index}");
             assert_eq!(sha256(pixels), *checksum, "{folder}: pixels of image {index}");
         }
         seen = decoded.into_iter().map(|(incoming, _)| incoming).collect();
@@ -160,10 +132,7 @@ fn check(folder: &str, protocol: Protocol, channel: &str) -> Option<Vec<Incoming
 
 #[test]
 fn checksums_are_checksums() {
-    assert_eq!(
-        sha256(b"abc"),
-        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    );
+    assert_eq!(sha256(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
 #[test]
@@ -199,41 +168,23 @@ fn dectris_v2_recordings() {
     ] {
         check(name, Protocol::DectrisV2, "threshold_1");
     }
-    check(
-        "stream_generated/v2/a_u16_bslz4_2ch",
-        Protocol::DectrisV2,
-        "threshold_2",
-    );
+    check("stream_generated/v2/a_u16_bslz4_2ch", Protocol::DectrisV2, "threshold_2");
 }
 
 #[test]
 fn json_recordings() {
     check("stream_generated/json_payload/array_1_0", Protocol::Array, "");
-    check(
-        "stream_generated/json_payload/array_1_0_adzmq",
-        Protocol::Array,
-        "",
-    );
+    check("stream_generated/json_payload/array_1_0_adzmq", Protocol::Array, "");
     check("stream_generated/json_payload/concert", Protocol::Concert, "");
     for name in ["pyzmq_send_array", "recastx_std_daq", "maxiv_stins"] {
-        check(
-            &format!("stream_generated/json_payload/{name}"),
-            Protocol::JsonArray,
-            "",
-        );
+        check(&format!("stream_generated/json_payload/{name}"), Protocol::JsonArray, "");
     }
 }
 
 fn starts(incoming: &[Incoming]) -> Vec<&beamstream_zmq::protocol::Start> {
     incoming
         .iter()
-        .filter_map(|i| {
-            if let Incoming::Start(start) = i {
-                Some(&**start)
-            } else {
-                None
-            }
-        })
+        .filter_map(|i| if let Incoming::Start(start) = i { Some(&**start) } else { None })
         .collect()
 }
 
@@ -250,16 +201,8 @@ fn headers_tell_roles_angles_and_counts() {
         let counts: Vec<_> = headers.iter().map(|h| h.expected_frames).collect();
         assert_eq!(counts, [Some(2), Some(3), Some(91)], "{folder}");
         let rule = headers[2].angles.unwrap();
-        assert!(
-            (rule.angle_rad(1).to_degrees() + 86.2).abs() < 1e-9,
-            "{folder}: {rule:?}"
-        );
-        assert!(
-            headers
-                .iter()
-                .all(|h| h.shape.is_none_or(|s| (s.rows, s.columns) == (33, 160))),
-            "{folder}"
-        );
+        assert!((rule.angle_rad(1).to_degrees() + 86.2).abs() < 1e-9, "{folder}: {rule:?}");
+        assert!(headers.iter().all(|h| h.shape.is_none_or(|s| (s.rows, s.columns) == (33, 160))), "{folder}");
     }
 }
 
@@ -278,14 +221,8 @@ fn real_headers_are_read() {
     };
     let header = starts(&v2)[0];
     assert_eq!((header.series, header.expected_frames), (Some(16), Some(10)));
-    assert_eq!(
-        header.metadata["header"]["detector_description"],
-        "Dectris EIGER1 Si 1M"
-    );
-    assert!(
-        header.metadata.to_string().len() < 4000,
-        "tables stay out of the metadata"
-    );
+    assert_eq!(header.metadata["header"]["detector_description"], "Dectris EIGER1 Si 1M");
+    assert!(header.metadata.to_string().len() < 4000, "tables stay out of the metadata");
 }
 
 #[test]
@@ -301,11 +238,7 @@ fn angles_travel_with_frames() {
             {
                 // The stage was commanded to -88.2 degrees plus 2 a frame, and read back to 1e-4.
                 let nominal = -88.2 + 2.0 * (image.number.unwrap() - first) as f64;
-                assert!(
-                    (angle.to_degrees() - nominal).abs() < 2e-4,
-                    "{name}: {}",
-                    angle.to_degrees()
-                );
+                assert!((angle.to_degrees() - nominal).abs() < 2e-4, "{name}: {}", angle.to_degrees());
                 found += 1;
             }
         }
@@ -318,10 +251,8 @@ fn incomplete_frames_are_refused_under_their_number() {
     let Some(path) = data("stream_generated/json_payload/sls_receiver") else {
         return;
     };
-    let refused: Vec<_> = decode(&path, Protocol::JsonArray, None)
-        .into_iter()
-        .filter_map(Result::err)
-        .collect();
+    let refused: Vec<_> =
+        decode(&path, Protocol::JsonArray, None).into_iter().filter_map(Result::err).collect();
     assert_eq!(refused.len(), 1);
     assert_eq!((refused[0].number, refused[0].is_frame), (Some(2), true));
 }
@@ -334,16 +265,10 @@ fn other_dialects_are_refused_by_name() {
         ("stream/pandabox_pcap_json", "shape"),
     ] {
         let Some(path) = data(folder) else { return };
-        let refused: Vec<_> = decode(&path, Protocol::Auto, None)
-            .into_iter()
-            .filter_map(Result::err)
-            .collect();
+        let refused: Vec<_> =
+            decode(&path, Protocol::Auto, None).into_iter().filter_map(Result::err).collect();
         assert!(!refused.is_empty(), "{folder}");
-        assert!(
-            refused.iter().all(|r| r.to_string().contains(name)),
-            "{folder}: {}",
-            refused[0]
-        );
+        assert!(refused.iter().all(|r| r.to_string().contains(name)), "{folder}: {}", refused[0]);
     }
 }
 
@@ -375,16 +300,9 @@ fn adversarial_cbor_is_sorted_out() {
         return;
     };
     let mut decoder = Decoder::new(Protocol::DectrisV2, None);
-    let outcome: Vec<_> = messages(&path)
-        .iter()
-        .map(|message| decoder.decode(&[&message[0]]))
-        .collect();
+    let outcome: Vec<_> = messages(&path).iter().map(|message| decoder.decode(&[&message[0]])).collect();
     assert!(matches!(outcome[0], Ok(Incoming::Start(_))));
     let refused = outcome[1].as_ref().unwrap_err();
-    assert_eq!(
-        (refused.series, refused.is_frame),
-        (Some(41), true),
-        "truncated, but its number is read"
-    );
+    assert_eq!((refused.series, refused.is_frame), (Some(41), true), "truncated, but its number is read");
     assert!(!outcome[2].as_ref().unwrap_err().is_frame, "empty");
 }

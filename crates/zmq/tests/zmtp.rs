@@ -59,21 +59,14 @@ fn options(socket: SocketKind) -> Options {
 fn listening(options: &Options) -> (Receiver<Vec<u8>>, u16) {
     let endpoint = "tcp://127.0.0.1:0".parse().unwrap();
     let receiver = Receiver::start(&[(endpoint, Mode::Bind)], options, &NoLeases).unwrap();
-    let Endpoint::Tcp { port, .. } = receiver.listening()[0] else {
-        unreachable!()
-    };
+    let Endpoint::Tcp { port, .. } = receiver.listening()[0] else { unreachable!() };
     (receiver, port)
 }
 
 fn connecting(socket: SocketKind) -> (Receiver<Vec<u8>>, TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = format!("tcp://{}", listener.local_addr().unwrap())
-        .parse()
-        .unwrap();
-    (
-        Receiver::start(&[(endpoint, Mode::Connect)], &options(socket), &NoLeases).unwrap(),
-        listener,
-    )
+    let endpoint = format!("tcp://{}", listener.local_addr().unwrap()).parse().unwrap();
+    (Receiver::start(&[(endpoint, Mode::Connect)], &options(socket), &NoLeases).unwrap(), listener)
 }
 
 fn visit(port: u16, bytes: &[u8]) -> TcpStream {
@@ -84,16 +77,11 @@ fn visit(port: u16, bytes: &[u8]) -> TcpStream {
 }
 
 fn next<L: beamstream_zmq::zmtp::Lease>(receiver: &Receiver<L>) -> Message<L> {
-    receiver
-        .messages()
-        .recv_timeout(PATIENCE)
-        .expect("a message was sent")
+    receiver.messages().recv_timeout(PATIENCE).expect("a message was sent")
 }
 
 fn parts_of<L: beamstream_zmq::zmtp::Lease>(message: &mut Message<L>) -> Vec<Vec<u8>> {
-    (0..message.len())
-        .map(|at| message.part(at).unwrap().to_vec())
-        .collect()
+    (0..message.len()).map(|at| message.part(at).unwrap().to_vec()).collect()
 }
 
 #[test]
@@ -132,20 +120,12 @@ fn parts_of_the_frame_size_land_in_leases() {
     let buffers = OneSize(100_000, lent.clone());
     let mut receiver =
         Receiver::start(&[(endpoint, Mode::Bind)], &options(SocketKind::Pull), &buffers).unwrap();
-    let Endpoint::Tcp { port, .. } = receiver.listening()[0] else {
-        unreachable!()
-    };
+    let Endpoint::Tcp { port, .. } = receiver.listening()[0] else { unreachable!() };
     let pixels = vec![42; 100_000];
-    let peer = visit(
-        port,
-        &[hello("PUSH"), frames(&[b"header".as_slice(), &pixels, b"tail"])].concat(),
-    );
+    let peer = visit(port, &[hello("PUSH"), frames(&[b"header".as_slice(), &pixels, b"tail"])].concat());
     let mut message = next(&receiver);
     let mut slices = [[].as_slice(); MAX_PARTS];
-    assert_eq!(
-        message.parts(&mut slices),
-        [b"header".as_slice(), &pixels, b"tail"]
-    );
+    assert_eq!(message.parts(&mut slices), [b"header".as_slice(), &pixels, b"tail"]);
     assert!(message.take_lease(0).is_none());
     assert_eq!(message.take_lease(1), Some(pixels));
     assert_eq!(lent.load(Ordering::Relaxed), 1);
@@ -164,13 +144,7 @@ fn hostile_peers_cost_nothing_but_their_connection() {
         b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(),
         (0..=255).collect(),
         greeting()[..11].to_vec(),
-        [
-            hello("PUSH"),
-            vec![2],
-            (1_u64 << 62).to_be_bytes().to_vec(),
-            vec![b'x'; 65536],
-        ]
-        .concat(),
+        [hello("PUSH"), vec![2], (1_u64 << 62).to_be_bytes().to_vec(), vec![b'x'; 65536]].concat(),
         [greeting(), vec![6], (1_u64 << 40).to_be_bytes().to_vec()].concat(),
         [hello("PUSH"), vec![6], (1_u64 << 40).to_be_bytes().to_vec()].concat(),
         [hello("PUSH"), [1, 0].repeat(200_000)].concat(),
@@ -179,10 +153,8 @@ fn hostile_peers_cost_nothing_but_their_connection() {
         vec![1, 0],
         vec![],
     ];
-    let peers: Vec<TcpStream> = attacks
-        .iter()
-        .flat_map(|attack| [visit(port, attack), visit(port, attack)])
-        .collect();
+    let peers: Vec<TcpStream> =
+        attacks.iter().flat_map(|attack| [visit(port, attack), visit(port, attack)]).collect();
     let good = visit(port, &[hello("PUSH"), frames(&[b"good"])].concat());
     assert_eq!(parts_of(&mut next(&receiver)), [b"good"]);
     // Those that are refused at once are told, and each kind once.
@@ -191,10 +163,7 @@ fn hostile_peers_cost_nothing_but_their_connection() {
     for word in ["REP", "does not speak ZeroMQ", "a part of 4611686018427387904"] {
         assert!(said.iter().any(|text| text.contains(word)), "{word}: {said:?}");
     }
-    assert!(
-        said.iter().filter(|text| text.contains("REP")).count() == 1,
-        "{said:?}"
-    );
+    assert!(said.iter().filter(|text| text.contains("REP")).count() == 1, "{said:?}");
 }
 
 #[test]
@@ -214,10 +183,7 @@ fn parts_beyond_the_limit_are_discarded_and_said() {
     let many = vec![b"x"; 3000];
     let peer = visit(port, &[hello("PUSH"), frames(&many), frames(&[b"next"])].concat());
     let message = next(&receiver);
-    assert_eq!(
-        (message.len(), message.discarded_parts),
-        (MAX_PARTS, 3000 - MAX_PARTS as u64)
-    );
+    assert_eq!((message.len(), message.discarded_parts), (MAX_PARTS, 3000 - MAX_PARTS as u64));
     assert_eq!(parts_of(&mut next(&receiver)), [b"next"]);
     drop(peer);
 }
@@ -225,11 +191,7 @@ fn parts_beyond_the_limit_are_discarded_and_said() {
 #[test]
 fn parts_and_messages_have_a_limit() {
     let mut options = options(SocketKind::Pull);
-    options.limits = Limits {
-        part_bytes: 1000,
-        message_bytes: 1500,
-        ..Limits::default()
-    };
+    options.limits = Limits { part_bytes: 1000, message_bytes: 1500, ..Limits::default() };
     let (receiver, port) = listening(&options);
     let long_part = visit(port, &[hello("PUSH"), frames(&[[0; 1001]])].concat());
     let long_message = visit(port, &[hello("PUSH"), frames(&[[0; 800]; 2])].concat());
@@ -243,8 +205,7 @@ fn a_lost_connection_is_made_again() {
     let (receiver, listener) = connecting(SocketKind::Pull);
     for round in 0..3_u8 {
         let (mut peer, _) = listener.accept().unwrap();
-        peer.write_all(&[hello("PUSH"), frames(&[[round]])].concat())
-            .unwrap();
+        peer.write_all(&[hello("PUSH"), frames(&[[round]])].concat()).unwrap();
         let mut message = next(&receiver);
         assert_eq!((message.peer, parts_of(&mut message)), (0, vec![vec![round]]));
     }
@@ -273,15 +234,9 @@ fn a_consumer_that_stalls_stops_the_sender_and_a_stop_frees_everybody() {
     peer.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
     let megabyte = frames(&[vec![0; 1 << 20]]);
     let taken = (0..500).take_while(|_| peer.write_all(&megabyte).is_ok()).count();
-    assert!(
-        taken < 100,
-        "{taken} MiB were taken by a receiver that nobody reads"
-    );
+    assert!(taken < 100, "{taken} MiB were taken by a receiver that nobody reads");
     receiver.stop();
-    assert!(
-        receiver.messages().try_iter().count() >= 4,
-        "whole messages can still be taken"
-    );
+    assert!(receiver.messages().try_iter().count() >= 4, "whole messages can still be taken");
 }
 
 #[test]
@@ -312,15 +267,11 @@ fn local_sockets_leave_nothing_behind() {
     let path = std::env::temp_dir().join(format!("beamstream-zmtp-{}", std::process::id()));
     let endpoint = Endpoint::Ipc(path.clone());
     for _ in 0..2 {
-        let receiver = Receiver::start(
-            &[(endpoint.clone(), Mode::Bind)],
-            &options(SocketKind::Pull),
-            &NoLeases,
-        )
-        .unwrap();
+        let receiver =
+            Receiver::start(&[(endpoint.clone(), Mode::Bind)], &options(SocketKind::Pull), &NoLeases)
+                .unwrap();
         let mut peer = std::os::unix::net::UnixStream::connect(&path).unwrap();
-        peer.write_all(&[hello("PUSH"), frames(&[b"local"])].concat())
-            .unwrap();
+        peer.write_all(&[hello("PUSH"), frames(&[b"local"])].concat()).unwrap();
         assert_eq!(parts_of(&mut next(&receiver)), [b"local"]);
         drop(receiver);
         assert!(!path.exists());

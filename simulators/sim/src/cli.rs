@@ -224,40 +224,24 @@ fn names<T: Copy + Send + Sync + 'static, const N: usize>(
     name: fn(T) -> &'static str,
 ) -> impl TypedValueParser<Value = T> {
     // A name that is none of those listed does not come this far.
-    let find = move |found: String| {
-        all.into_iter()
-            .find(|&one| name(one) == found)
-            .ok_or("unknown name")
-    };
+    let find = move |found: String| all.into_iter().find(|&one| name(one) == found).ok_or("unknown name");
     PossibleValuesParser::new(all.map(name)).try_map(find)
 }
 
 fn parse_rows(text: &str) -> Result<(usize, usize), String> {
-    let rows = text
-        .split_once(':')
-        .and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)));
-    rows.filter(|(first, end)| first < end)
-        .ok_or_else(|| format!("expected FIRST:END, found '{text}'"))
+    let rows = text.split_once(':').and_then(|(a, b)| Some((a.trim().parse().ok()?, b.trim().parse().ok()?)));
+    rows.filter(|(first, end)| first < end).ok_or_else(|| format!("expected FIRST:END, found '{text}'"))
 }
 
 fn parse_positive(text: &str) -> Result<f64, String> {
-    let number = text
-        .parse()
-        .ok()
-        .filter(|number: &f64| number.is_finite() && *number > 0.0);
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
     number.ok_or_else(|| format!("expected a number above 0, found '{text}'"))
 }
 
 /// A percentage as a part of one.
 fn parse_percent(text: &str) -> Result<f64, String> {
-    let percent = text
-        .trim_end_matches('%')
-        .parse()
-        .ok()
-        .filter(|percent| (0.0..=100.0).contains(percent));
-    percent
-        .map(|percent: f64| percent / 100.0)
-        .ok_or_else(|| format!("expected percent, found '{text}'"))
+    let percent = text.trim_end_matches('%').parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    percent.map(|percent: f64| percent / 100.0).ok_or_else(|| format!("expected percent, found '{text}'"))
 }
 
 #[cfg(test)]
@@ -279,15 +263,10 @@ mod tests {
         let line = "beamstream-sim replay scan.nxs --rows 2:5 --protocol dectris-v2 --connect tcp://h:1 --socket pub \
                     --rate 12.5 --encoding lz4 --faults lose=1 --repeat 3 --wait-for-peer --preload --queue 7 \
                     --first-series 9";
-        let Command::Replay(replay) = parse(line).unwrap().command else {
-            panic!("not replay")
-        };
+        let Command::Replay(replay) = parse(line).unwrap().command else { panic!("not replay") };
         assert_eq!(replay.rows, Some((2, 5)));
         let settings = replay.send.settings().unwrap();
-        assert_eq!(
-            (settings.protocol, settings.encoding),
-            (Protocol::DectrisV2, Some(Encoding::Lz4))
-        );
+        assert_eq!((settings.protocol, settings.encoding), (Protocol::DectrisV2, Some(Encoding::Lz4)));
         assert_eq!((settings.socket, settings.connect), (SocketKind::Pub, true));
         assert_eq!((settings.rate_hz, settings.repeat), (Some(12.5), 3));
         assert_eq!((settings.queue_messages, settings.first_series), (Some(7), 9));
@@ -298,14 +277,9 @@ mod tests {
     fn flaws_have_usual_strengths() {
         let line =
             "beamstream-sim phantom --size 64 --angles 90 --rings --zingers 2% --noise 1e4 --write p.nxs";
-        let Command::Phantom(phantom) = parse(line).unwrap().command else {
-            panic!("not phantom")
-        };
+        let Command::Phantom(phantom) = parse(line).unwrap().command else { panic!("not phantom") };
         let config = phantom.shape.config();
-        assert_eq!(
-            (config.rings, config.zingers, config.noise_photons),
-            (0.01, 0.02, Some(1e4))
-        );
+        assert_eq!((config.rings, config.zingers, config.noise_photons), (0.01, 0.02, Some(1e4)));
         assert_eq!(phantom.send.settings().unwrap_err(), "--protocol <PROTOCOL>");
     }
 

@@ -93,34 +93,14 @@ impl FaultKind {
                 Form::FramesAndSeconds,
                 "the frame comes so long after its turn; nothing waits for it",
             ),
-            Self::WrongSeries => (
-                "wrong-series",
-                Form::Frames,
-                "the frame names another series (DECTRIS)",
-            ),
+            Self::WrongSeries => ("wrong-series", Form::Frames, "the frame names another series (DECTRIS)"),
             Self::WrongShape => ("wrong-shape", Form::Frames, "the frame has half of its rows"),
             Self::Truncate => ("truncate", Form::Frames, "half of the pixel data is missing"),
-            Self::Corrupt => (
-                "corrupt",
-                Form::Frames,
-                "the message is noise that cannot be read",
-            ),
+            Self::Corrupt => ("corrupt", Form::Frames, "the message is noise that cannot be read"),
             Self::NoEnd => ("no-end", Form::Nothing, "the end of the series is not told"),
-            Self::EarlyEnd => (
-                "early-end",
-                Form::Frame,
-                "the end of the series is told before the frame",
-            ),
-            Self::Disconnect => (
-                "disconnect",
-                Form::Frames,
-                "all connections are closed after the frame",
-            ),
-            Self::Stall => (
-                "stall",
-                Form::FramesAndSeconds,
-                "nothing is sent for so long before the frame",
-            ),
+            Self::EarlyEnd => ("early-end", Form::Frame, "the end of the series is told before the frame"),
+            Self::Disconnect => ("disconnect", Form::Frames, "all connections are closed after the frame"),
+            Self::Stall => ("stall", Form::FramesAndSeconds, "nothing is sent for so long before the frame"),
         }
     }
 
@@ -219,11 +199,7 @@ impl Faults {
             Some((kind, _)) => Err(FaultError::Protocol {
                 name: kind.name(),
                 protocol: protocol.name(),
-                why: if protocol.has_series() {
-                    "frames name no series"
-                } else {
-                    "it has no end message"
-                },
+                why: if protocol.has_series() { "frames name no series" } else { "it has no end message" },
             }),
         }
     }
@@ -244,10 +220,7 @@ impl Faults {
     }
 
     fn find(&self, kind: FaultKind) -> Option<&Fault> {
-        self.faults
-            .iter()
-            .find(|(one, _)| *one == kind)
-            .map(|(_, fault)| fault)
+        self.faults.iter().find(|(one, _)| *one == kind).map(|(_, fault)| fault)
     }
 }
 
@@ -275,14 +248,8 @@ impl FromStr for Faults {
                 });
             };
             let (name, form, _) = kind.describe();
-            let refused = || FaultError::Value {
-                name,
-                expected: form.describe(),
-                found: value.to_owned(),
-            };
-            faults
-                .faults
-                .push((kind, parse_fault(form, value).ok_or_else(refused)?));
+            let refused = || FaultError::Value { name, expected: form.describe(), found: value.to_owned() };
+            faults.faults.push((kind, parse_fault(form, value).ok_or_else(refused)?));
         }
         Ok(faults)
     }
@@ -296,10 +263,7 @@ fn parse_fault(form: Form, value: &str) -> Option<Fault> {
         Form::Nothing => value.is_empty().then(Fault::default),
         Form::Frame => {
             let number: u64 = value.parse().ok()?;
-            Some(Fault {
-                frames: vec![number..=number],
-                ..Fault::default()
-            })
+            Some(Fault { frames: vec![number..=number], ..Fault::default() })
         }
         Form::Frames => parse_frames(value),
         Form::FramesAndSeconds => {
@@ -307,10 +271,7 @@ fn parse_fault(form: Form, value: &str) -> Option<Fault> {
             let secs: f64 = secs.parse().ok()?;
             // A day is more than any test waits, and keeps clocks from overflowing.
             (0.0..=86_400.0).contains(&secs).then_some(())?;
-            Some(Fault {
-                secs,
-                ..parse_frames(frames)?
-            })
+            Some(Fault { secs, ..parse_frames(frames)? })
         }
     }
 }
@@ -319,23 +280,14 @@ fn parse_fault(form: Form, value: &str) -> Option<Fault> {
 fn parse_frames(value: &str) -> Option<Fault> {
     if let Some(percent) = value.strip_suffix('%') {
         let percent: f64 = percent.trim().parse().ok()?;
-        return (0.0..=100.0).contains(&percent).then(|| Fault {
-            rate: percent / 100.0,
-            ..Fault::default()
-        });
+        return (0.0..=100.0).contains(&percent).then(|| Fault { rate: percent / 100.0, ..Fault::default() });
     }
     let range = |text: &str| {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
     };
-    let frames = value
-        .split(',')
-        .map(range)
-        .collect::<Option<Vec<RangeInclusive<u64>>>>()?;
-    frames.iter().all(|range| !range.is_empty()).then(|| Fault {
-        frames,
-        ..Fault::default()
-    })
+    let frames = value.split(',').map(range).collect::<Option<Vec<RangeInclusive<u64>>>>()?;
+    frames.iter().all(|range| !range.is_empty()).then(|| Fault { frames, ..Fault::default() })
 }
 
 #[cfg(test)]
@@ -374,24 +326,14 @@ mod tests {
     fn mistakes_are_named() {
         let error = |text: &str| text.parse::<Faults>().unwrap_err().to_string();
         let unknown = error("loose=3");
-        assert!(
-            unknown.starts_with("unknown fault 'loose', expected one of lose, double,"),
-            "{unknown}"
-        );
+        assert!(unknown.starts_with("unknown fault 'loose', expected one of lose, double,"), "{unknown}");
         assert_eq!(
             error("late=20"),
             "fault 'late' takes frames or a rate, and seconds, as 20:2.5 or 1%:2.5, found '20'"
         );
-        for text in [
-            "lose",
-            "lose=x",
-            "lose=101%",
-            "lose=9-3",
-            "no-end=1",
-            "early-end=1,2",
-            "stall=1:nan",
-            "seed=-1",
-        ] {
+        for text in
+            ["lose", "lose=x", "lose=101%", "lose=9-3", "no-end=1", "early-end=1,2", "stall=1:nan", "seed=-1"]
+        {
             assert!(text.parse::<Faults>().is_err(), "{text}");
         }
         assert_eq!("".parse::<Faults>().unwrap(), Faults::default());
@@ -405,13 +347,7 @@ mod tests {
             faults.check(Protocol::Concert).unwrap_err().to_string(),
             "fault 'wrong-series' cannot be shown by concert: frames name no series"
         );
-        assert!(
-            "no-end"
-                .parse::<Faults>()
-                .unwrap()
-                .check(Protocol::Array)
-                .is_err()
-        );
+        assert!("no-end".parse::<Faults>().unwrap().check(Protocol::Array).is_err());
     }
 
     #[test]

@@ -50,22 +50,14 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Replay(args) => replay(cli, args),
         Command::Phantom(args) => phantom(cli, args),
         Command::Completions { shell } => {
-            clap_complete::generate(
-                *shell,
-                &mut Cli::command(),
-                "beamstream-sim",
-                &mut std::io::stdout(),
-            );
+            clap_complete::generate(*shell, &mut Cli::command(), "beamstream-sim", &mut std::io::stdout());
             Ok(())
         }
     }
 }
 
 fn replay(cli: &Cli, args: &ReplayArgs) -> Result<(), Failure> {
-    let settings = args
-        .send
-        .settings()
-        .unwrap_or_else(|missing| exit_with_usage("replay", missing));
+    let settings = args.send.settings().unwrap_or_else(|missing| exit_with_usage("replay", missing));
     let mut scan = ScanSource::open(&args.scan).map_err(|error| Failure::new(UNREADABLE, error))?;
     if let Some((first, end)) = args.rows {
         scan = scan.with_rows(first, end)?;
@@ -88,10 +80,7 @@ fn phantom(cli: &Cli, args: &PhantomArgs) -> Result<(), Failure> {
 fn write(cli: &Cli, path: &Path, phantom: &Phantom, args: &PhantomArgs) -> Result<(), Failure> {
     if path.exists() && !args.overwrite {
         let text = format!("{} exists; --overwrite replaces it", path.display());
-        return Err(Failure {
-            code: UNREADABLE,
-            error: text.into(),
-        });
+        return Err(Failure { code: UNREADABLE, error: text.into() });
     }
     let bar = progress_bar(cli, phantom.frames().len() as u64);
     let stop = Stop::default();
@@ -116,17 +105,9 @@ fn send(cli: &Cli, source: Box<dyn FrameSource>, settings: Settings) -> Result<(
     let sent = sent?;
     let seconds = started.elapsed().as_secs_f64();
     if sent.dropped > 0 {
-        tracing::warn!(
-            "{} messages were dropped because a subscriber was too slow",
-            sent.dropped
-        );
+        tracing::warn!("{} messages were dropped because a subscriber was too slow", sent.dropped);
     }
-    tracing::info!(
-        frames = sent.frames,
-        bytes = sent.bytes,
-        seconds,
-        "everything is sent"
-    );
+    tracing::info!(frames = sent.frames, bytes = sent.bytes, seconds, "everything is sent");
     Ok(())
 }
 
@@ -142,11 +123,7 @@ fn stop_on_signals(stop: Stop) -> Result<(), Failure> {
             stop.set();
         }
     };
-    std::thread::Builder::new()
-        .name("signals".to_owned())
-        .spawn(wait)
-        .map(drop)
-        .map_err(internal)
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop).map_err(internal)
 }
 
 /// A bar on a terminal; nothing elsewhere. `total` is 0 where it is not known.
@@ -154,11 +131,7 @@ fn progress_bar(cli: &Cli, total: u64) -> ProgressBar {
     if cli.quiet || cli.log_format == LogFormat::Json || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let bar = if total == 0 {
-        ProgressBar::no_length()
-    } else {
-        ProgressBar::new(total)
-    };
+    let bar = if total == 0 { ProgressBar::no_length() } else { ProgressBar::new(total) };
     match ProgressStyle::with_template("{wide_bar} {pos}/{len} frames, {per_sec}, {eta} left") {
         Ok(style) => bar.with_style(style),
         Err(_plain_will_do) => bar,
@@ -174,10 +147,8 @@ fn start_log(cli: &Cli) {
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_not_set| EnvFilter::new(level));
     let colours = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false);
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
     match cli.log_format {
         LogFormat::Text => log.with_ansi(colours).without_time().init(),
         LogFormat::Json => log.json().init(),
@@ -203,16 +174,12 @@ fn exit_with_usage(command: &str, missing: &str) -> ! {
     root.build();
     let mut plain = Cli::command();
     let sub = root.find_subcommand_mut(command).unwrap_or(&mut plain);
-    sub.error(ErrorKind::MissingRequiredArgument, format!("expected {missing}"))
-        .exit()
+    sub.error(ErrorKind::MissingRequiredArgument, format!("expected {missing}")).exit()
 }
 
 impl Failure {
     fn new(code: u8, error: impl Error + 'static) -> Self {
-        Self {
-            code,
-            error: Box::new(error),
-        }
+        Self { code, error: Box::new(error) }
     }
 }
 

@@ -64,31 +64,18 @@ pub fn write_nxtomo(
 ) -> Result<(), WriteError> {
     let format = phantom.format();
     let slice_bytes = format.shape.columns.saturating_pow(2).saturating_mul(4);
-    let volume_bytes = if with_volume {
-        slice_bytes.saturating_mul(format.shape.rows)
-    } else {
-        0
-    };
+    let volume_bytes = if with_volume { slice_bytes.saturating_mul(format.shape.rows) } else { 0 };
     let frame_bytes = format.bytes().saturating_mul(phantom.frames().len());
     let bytes = frame_bytes.saturating_add(volume_bytes);
     if bytes > MAX_BYTES {
-        return Err(WriteError::TooLarge {
-            path: path.to_owned(),
-            bytes,
-        });
+        return Err(WriteError::TooLarge { path: path.to_owned(), bytes });
     }
-    let layout = |source: hdf5_pure::Error| WriteError::Hdf5 {
-        path: path.to_owned(),
-        source,
-    };
+    let layout = |source: hdf5_pure::Error| WriteError::Hdf5 { path: path.to_owned(), source };
     let frames = count_frames(phantom, stop, progress)?;
     let file = build(phantom, frames, with_volume).map_err(|error| layout(error.into()))?;
     let partial = partial_name(path);
     let written = file.write(&partial).map_err(layout).and_then(|()| {
-        std::fs::rename(&partial, path).map_err(|source| WriteError::Io {
-            path: path.to_owned(),
-            source,
-        })
+        std::fs::rename(&partial, path).map_err(|source| WriteError::Io { path: path.to_owned(), source })
     });
     if written.is_err() {
         // What is left of a failed write is of no use; that it cannot be removed either says nothing new.
@@ -126,31 +113,18 @@ fn build(
 
     let mut instrument = group(entry.create_group("instrument"), "NXinstrument");
     let mut detector = group(instrument.create_group("detector"), "NXdetector");
-    let extents = [
-        phantom.frames().len(),
-        phantom.config().rows,
-        phantom.config().size,
-    ]
-    .map(|extent| extent as u64);
+    let extents =
+        [phantom.frames().len(), phantom.config().rows, phantom.config().size].map(|extent| extent as u64);
     let data = detector.create_dataset("data");
-    data.with_raw_data(make_u16_type(), frames, extents.iter().product())
-        .with_shape(&extents);
-    let keys: Vec<i32> = phantom
-        .frames()
-        .iter()
-        .map(|frame| i32::from(frame.role.image_key()))
-        .collect();
+    data.with_raw_data(make_u16_type(), frames, extents.iter().product()).with_shape(&extents);
+    let keys: Vec<i32> = phantom.frames().iter().map(|frame| i32::from(frame.role.image_key())).collect();
     detector.create_dataset("image_key").with_i32_data(&keys);
     instrument.add_group(detector.finish());
     entry.add_group(instrument.finish());
 
     let mut sample = group(entry.create_group("sample"), "NXsample");
     add_text(&mut sample, "name", "phantom")?;
-    let angles: Vec<f64> = phantom
-        .frames()
-        .iter()
-        .map(|frame| frame.angle_deg.unwrap_or(0.0))
-        .collect();
+    let angles: Vec<f64> = phantom.frames().iter().map(|frame| frame.angle_deg.unwrap_or(0.0)).collect();
     let angle = sample.create_dataset("rotation_angle").with_f64_data(&angles);
     angle.set_attr("units", AttrValue::String("degree".to_owned()));
     entry.add_group(sample.finish());
@@ -174,26 +148,16 @@ fn add_text(group: &mut GroupBuilder, name: &str, text: &str) -> Result<(), hdf5
 
 fn add_truth(truth: &mut GroupBuilder, phantom: &Phantom, with_volume: bool) {
     let config = phantom.config();
-    truth
-        .create_dataset("rotation_axis_px")
-        .with_f64_data(&[config.rotation_axis_px()])
-        .with_shape(&[]);
+    truth.create_dataset("rotation_axis_px").with_f64_data(&[config.rotation_axis_px()]).with_shape(&[]);
     let photons = config.noise_photons.unwrap_or(f64::INFINITY);
-    truth
-        .create_dataset("photons")
-        .with_f64_data(&[photons])
-        .with_shape(&[]);
+    truth.create_dataset("photons").with_f64_data(&[photons]).with_shape(&[]);
     if with_volume {
         let slices = (0..config.rows).flat_map(|row| phantom.truth(row));
         let volume: Vec<u8> = slices.flat_map(f32::to_le_bytes).collect();
         let extents = [config.rows, config.size, config.size].map(|extent| extent as u64);
         let voxels = extents.iter().product();
-        let dataset = truth
-            .create_dataset("volume")
-            .with_raw_data(make_f32_type(), volume, voxels);
-        dataset
-            .with_shape(&extents)
-            .set_attr("units", AttrValue::String("1/pixel".to_owned()));
+        let dataset = truth.create_dataset("volume").with_raw_data(make_f32_type(), volume, voxels);
+        dataset.with_shape(&extents).set_attr("units", AttrValue::String("1/pixel".to_owned()));
     }
 }
 
@@ -209,19 +173,8 @@ mod tests {
     use crate::{PhantomConfig, ScanSource};
 
     fn phantom(rows: usize) -> Phantom {
-        let config = PhantomConfig {
-            size: 32,
-            rows,
-            angles: 12,
-            flats: 2,
-            darks: 1,
-            ..Default::default()
-        };
-        Phantom::new(PhantomConfig {
-            axis_px: Some(14.5),
-            ..config
-        })
-        .unwrap()
+        let config = PhantomConfig { size: 32, rows, angles: 12, flats: 2, darks: 1, ..Default::default() };
+        Phantom::new(PhantomConfig { axis_px: Some(14.5), ..config }).unwrap()
     }
 
     #[test]
@@ -233,21 +186,14 @@ mod tests {
         write_nxtomo(&path, &phantom, true, &Stop::default(), |frames| ready = frames).unwrap();
         assert_eq!(ready, 15);
         let mut scan = ScanSource::open(&path).unwrap();
-        assert_eq!(
-            (scan.format(), scan.frames()),
-            (phantom.format(), phantom.frames())
-        );
+        assert_eq!((scan.format(), scan.frames()), (phantom.format(), phantom.frames()));
         let (mut stored, mut made) = (Vec::new(), Vec::new());
         for index in 0..15 {
             scan.read(index, &mut stored).unwrap();
             phantom.read(index, &mut made).unwrap();
             assert_eq!(stored, made, "frame {index}");
         }
-        assert_eq!(
-            std::fs::read_dir(folder.path()).unwrap().count(),
-            1,
-            "nothing is left beside the file"
-        );
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside the file");
     }
 
     #[test]
@@ -259,12 +205,7 @@ mod tests {
 
     #[test]
     fn a_scan_that_does_not_fit_memory_is_refused() {
-        let config = PhantomConfig {
-            size: 3000,
-            rows: 1000,
-            angles: 10_000,
-            ..Default::default()
-        };
+        let config = PhantomConfig { size: 3000, rows: 1000, angles: 10_000, ..Default::default() };
         // Only the size counts: no frame is made.
         let phantom = Phantom::new(config).unwrap();
         assert!(matches!(

@@ -95,15 +95,9 @@ impl PhantomConfig {
     pub fn angles_deg(&self) -> Vec<f64> {
         let golden = (5.0_f64.sqrt() - 1.0) / 2.0;
         let part = |number: usize| {
-            if self.golden {
-                (number as f64 * golden).fract()
-            } else {
-                number as f64 / self.angles as f64
-            }
+            if self.golden { (number as f64 * golden).fract() } else { number as f64 / self.angles as f64 }
         };
-        (0..self.angles)
-            .map(|number| self.span_deg * part(number))
-            .collect()
+        (0..self.angles).map(|number| self.span_deg * part(number)).collect()
     }
 }
 
@@ -129,16 +123,8 @@ impl Phantom {
     /// If it has no pixel or projection, or too many.
     pub fn new(config: PhantomConfig) -> Result<Self, PhantomError> {
         let (size, rows) = (config.size, config.rows);
-        let frames = config
-            .angles
-            .saturating_add(config.flats)
-            .saturating_add(config.darks);
-        let refused = |expected| PhantomError {
-            size,
-            rows,
-            frames,
-            expected,
-        };
+        let frames = config.angles.saturating_add(config.flats).saturating_add(config.darks);
+        let refused = |expected| PhantomError { size, rows, frames, expected };
         if size == 0 || rows == 0 || config.angles == 0 {
             return Err(refused("at least one column, row and projection"));
         }
@@ -148,20 +134,11 @@ impl Phantom {
         let frame = |role, angle_deg| SourceFrame { role, angle_deg };
         let mut list = vec![frame(Role::Dark, None); config.darks];
         list.extend(vec![frame(Role::Flat, None); config.flats]);
-        list.extend(
-            config
-                .angles_deg()
-                .into_iter()
-                .map(|angle| frame(Role::Projection, Some(angle))),
-        );
+        list.extend(config.angles_deg().into_iter().map(|angle| frame(Role::Projection, Some(angle))));
         let mut random = Random::new(config.seed, RINGS, 0);
-        let response = (0..size * rows)
-            .map(|_| (1.0 + config.rings * random.normal()).max(0.0))
-            .collect();
+        let response = (0..size * rows).map(|_| (1.0 + config.rings * random.normal()).max(0.0)).collect();
         Ok(Self {
-            beam: (0..size)
-                .map(|x| 1.0 - 0.15 * (5.0 * x as f64 / size as f64).cos().powi(2))
-                .collect(),
+            beam: (0..size).map(|x| 1.0 - 0.15 * (5.0 * x as f64 / size as f64).cos().powi(2)).collect(),
             response,
             heights: phantom::heights(rows),
             frames: list,
@@ -185,13 +162,7 @@ impl Phantom {
         let frame = self.frames[index];
         let (Role::Projection, Some(angle_deg)) = (frame.role, frame.angle_deg) else {
             let open = if frame.role == Role::Dark { 0.0 } else { 1.0 };
-            return self
-                .beam
-                .iter()
-                .map(|beam| beam * open)
-                .cycle()
-                .take(size * self.config.rows)
-                .collect();
+            return self.beam.iter().map(|beam| beam * open).cycle().take(size * self.config.rows).collect();
         };
         let number = (index - self.config.darks - self.config.flats) as f64;
         let left = 1.0 - self.config.drift * number / self.config.angles as f64;
@@ -255,21 +226,12 @@ mod tests {
     fn counts(phantom: &mut Phantom, index: usize) -> Vec<f64> {
         let mut pixels = Vec::new();
         phantom.read(index, &mut pixels).unwrap();
-        pixels
-            .chunks_exact(2)
-            .map(|b| f64::from(u16::from_le_bytes([b[0], b[1]])))
-            .collect()
+        pixels.chunks_exact(2).map(|b| f64::from(u16::from_le_bytes([b[0], b[1]]))).collect()
     }
 
     fn small(change: impl FnOnce(&mut PhantomConfig)) -> Phantom {
-        let mut config = PhantomConfig {
-            size: 32,
-            rows: 2,
-            angles: 8,
-            flats: 2,
-            darks: 1,
-            ..Default::default()
-        };
+        let mut config =
+            PhantomConfig { size: 32, rows: 2, angles: 8, flats: 2, darks: 1, ..Default::default() };
         change(&mut config);
         Phantom::new(config).unwrap()
     }
@@ -310,55 +272,24 @@ mod tests {
         let expected = (clean[16] - DARK_COUNTS) * (1.0 - 0.8 * 7.0 / 8.0);
         assert!((drifted[16] - DARK_COUNTS - expected).abs() <= 1.0);
         let mut rings = small(|c| c.rings = 0.05);
-        assert_eq!(
-            counts(&mut rings, 1),
-            counts(&mut small(|_| ()), 1),
-            "flats do not show it"
-        );
+        assert_eq!(counts(&mut rings, 1), counts(&mut small(|_| ()), 1), "flats do not show it");
         assert_ne!(counts(&mut rings, 10), clean);
         let hit = counts(&mut small(|c| c.zingers = 0.2), 10);
-        let hits = hit
-            .iter()
-            .zip(&clean)
-            .filter(|(a, b)| *a - *b == ZINGER_COUNTS || **a == 65535.0)
-            .count();
+        let hits = hit.iter().zip(&clean).filter(|(a, b)| *a - *b == ZINGER_COUNTS || **a == 65535.0).count();
         assert!((4..=24).contains(&hits), "{hits} of 64");
     }
 
     #[test]
     fn angles_are_even_or_golden() {
         assert_eq!(small(|_| ()).frames()[4].angle_deg, Some(22.5));
-        let golden = PhantomConfig {
-            golden: true,
-            angles: 3,
-            ..Default::default()
-        }
-        .angles_deg();
+        let golden = PhantomConfig { golden: true, angles: 3, ..Default::default() }.angles_deg();
         assert!((golden[1] - 111.246_117_975).abs() < 1e-6 && (golden[2] - 42.492_235_950).abs() < 1e-6);
     }
 
     #[test]
     fn impossible_sizes_are_refused() {
-        assert!(
-            Phantom::new(PhantomConfig {
-                size: 0,
-                ..Default::default()
-            })
-            .is_err()
-        );
-        assert!(
-            Phantom::new(PhantomConfig {
-                rows: usize::MAX,
-                ..Default::default()
-            })
-            .is_err()
-        );
-        assert!(
-            Phantom::new(PhantomConfig {
-                angles: usize::MAX,
-                ..Default::default()
-            })
-            .is_err()
-        );
+        assert!(Phantom::new(PhantomConfig { size: 0, ..Default::default() }).is_err());
+        assert!(Phantom::new(PhantomConfig { rows: usize::MAX, ..Default::default() }).is_err());
+        assert!(Phantom::new(PhantomConfig { angles: usize::MAX, ..Default::default() }).is_err());
     }
 }

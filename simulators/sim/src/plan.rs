@@ -66,34 +66,17 @@ pub(crate) struct Terms<'a> {
 /// repetition to repetition.
 pub(crate) fn plan(terms: &Terms<'_>, faults: &Faults) -> Vec<Step> {
     let parts = [Role::Dark, Role::Flat, Role::Projection].map(|role| {
-        let with_role = terms
-            .frames
-            .iter()
-            .enumerate()
-            .filter(|(_, frame)| frame.role == role);
+        let with_role = terms.frames.iter().enumerate().filter(|(_, frame)| frame.role == role);
         (role, with_role.map(|(index, _)| index).collect::<Vec<_>>())
     });
-    let parts: Vec<_> = parts
-        .into_iter()
-        .filter(|(_, indices)| !indices.is_empty())
-        .collect();
+    let parts: Vec<_> = parts.into_iter().filter(|(_, indices)| !indices.is_empty()).collect();
     let total: u64 = parts.iter().map(|(_, indices)| indices.len() as u64).sum();
 
     let mut series = terms.first_series + terms.repetition * parts.len() as u64;
-    let mut first_number = if terms.protocol.has_series() {
-        0
-    } else {
-        terms.repetition * total
-    };
+    let mut first_number = if terms.protocol.has_series() { 0 } else { terms.repetition * total };
     let mut steps = Vec::new();
     for (role, indices) in parts {
-        let part = Part {
-            terms,
-            series,
-            role,
-            first_number,
-            indices,
-        };
+        let part = Part { terms, series, role, first_number, indices };
         part.add_steps(faults, &mut steps);
         if terms.protocol.has_series() {
             series += 1;
@@ -116,11 +99,7 @@ struct Part<'a> {
 impl Part<'_> {
     fn add_steps(&self, faults: &Faults, steps: &mut Vec<Step>) {
         // Without a header every frame tells its angle itself.
-        let omega_deg = if self.terms.protocol.numbers_series() {
-            self.even_angles()
-        } else {
-            None
-        };
+        let omega_deg = if self.terms.protocol.numbers_series() { self.even_angles() } else { None };
         if self.terms.protocol.has_series() {
             steps.push(Step::Header(SeriesInfo {
                 number: self.series,
@@ -132,11 +111,7 @@ impl Part<'_> {
             }));
         }
         let none = Faults::default();
-        let faults = if self.role == Role::Projection {
-            faults
-        } else {
-            &none
-        };
+        let faults = if self.role == Role::Projection { faults } else { &none };
         let strikes = |kind, number| faults.strikes(kind, number, self.terms.repetition);
         let mut ended = !self.terms.protocol.has_series() || faults.has(FaultKind::NoEnd);
         for number in self.order(strikes) {
@@ -145,9 +120,7 @@ impl Part<'_> {
                 ended = true;
             }
             if strikes(FaultKind::Stall, number) {
-                steps.push(Step::Pause {
-                    secs: faults.secs(FaultKind::Stall),
-                });
+                steps.push(Step::Pause { secs: faults.secs(FaultKind::Stall) });
             }
             if !strikes(FaultKind::Lose, number) {
                 let mut image = self.image(number, omega_deg.is_some());
@@ -178,11 +151,7 @@ impl Part<'_> {
 
     fn image(&self, number: u64, angle_in_header: bool) -> ImageStep {
         let index = self.indices[number as usize];
-        let angle_deg = if angle_in_header {
-            None
-        } else {
-            self.terms.frames[index].angle_deg
-        };
+        let angle_deg = if angle_in_header { None } else { self.terms.frames[index].angle_deg };
         ImageStep {
             index,
             frame: FrameInfo {
@@ -205,10 +174,7 @@ impl Part<'_> {
         let (&first, &last) = (angles.first()?, angles.last()?);
         let step = (last - first) / (angles.len() - 1).max(1) as f64;
         let off_line = |(at, angle): (usize, &f64)| (angle - (first + step * at as f64)).abs();
-        let even = angles
-            .iter()
-            .enumerate()
-            .all(|one| off_line(one) <= EVEN_WITHIN * step.abs());
+        let even = angles.iter().enumerate().all(|one| off_line(one) <= EVEN_WITHIN * step.abs());
         (self.role == Role::Projection && even).then_some((first, step))
     }
 }
@@ -222,10 +188,7 @@ fn damage(image: &mut ImageStep, strikes: impl Fn(FaultKind) -> bool) {
         (FaultKind::Truncate, Damage::Truncate),
         (FaultKind::Corrupt, Damage::Corrupt),
     ];
-    image.damage = kinds
-        .into_iter()
-        .find(|(kind, _)| strikes(*kind))
-        .map(|(_, damage)| damage);
+    image.damage = kinds.into_iter().find(|(kind, _)| strikes(*kind)).map(|(_, damage)| damage);
 }
 
 #[cfg(test)]
@@ -240,23 +203,13 @@ mod tests {
         let frame = |role, angle_deg| SourceFrame { role, angle_deg };
         let mut frames = vec![frame(Role::Flat, None)];
         frames.extend(angles.iter().map(|&a| frame(Role::Projection, Some(a))));
-        frames.extend([
-            frame(Role::Dark, None),
-            frame(Role::Flat, None),
-            frame(Role::Invalid, None),
-        ]);
+        frames.extend([frame(Role::Dark, None), frame(Role::Flat, None), frame(Role::Invalid, None)]);
         frames
     }
 
     fn steps(frames: &[SourceFrame], protocol: Protocol, repetition: u64, faults: &str) -> Vec<Step> {
-        let terms = Terms {
-            frames,
-            format: FORMAT,
-            protocol,
-            frame_time_secs: 0.1,
-            repetition,
-            first_series: 5,
-        };
+        let terms =
+            Terms { frames, format: FORMAT, protocol, frame_time_secs: 0.1, repetition, first_series: 5 };
         plan(&terms, &faults.parse().unwrap())
     }
 
@@ -281,21 +234,11 @@ mod tests {
         let frames = scan(&[0.0, 60.0, 120.0]);
         let sent = steps(&frames, Protocol::DectrisV1, 0, "");
         assert_eq!(short(&sent), "H5x1 0 E5 H6x2 0 1 E6 H7x3 0 1 2 E7");
-        assert_eq!(
-            short(&steps(&frames, Protocol::DectrisV1, 2, ""))[..11],
-            *"H11x1 0 E11"
-        );
+        assert_eq!(short(&steps(&frames, Protocol::DectrisV1, 2, ""))[..11], *"H11x1 0 E11");
         let indices = |step: &Step| {
-            if let Step::Image(image) = step {
-                Some(image.index)
-            } else {
-                None
-            }
+            if let Step::Image(image) = step { Some(image.index) } else { None }
         };
-        assert_eq!(
-            sent.iter().filter_map(indices).collect::<Vec<_>>(),
-            [4, 0, 5, 1, 2, 3]
-        );
+        assert_eq!(sent.iter().filter_map(indices).collect::<Vec<_>>(), [4, 0, 5, 1, 2, 3]);
     }
 
     #[test]
@@ -309,30 +252,17 @@ mod tests {
     fn even_angles_are_told_once_and_others_with_each_frame() {
         let omega = |protocol, angles: &[f64]| {
             let sent = steps(&scan(angles), protocol, 0, "");
-            let header = sent.iter().rev().find_map(|s| {
-                if let Step::Header(h) = s {
-                    h.omega_deg
-                } else {
-                    None
-                }
-            });
-            let image = sent.iter().rev().find_map(|s| {
-                if let Step::Image(i) = s {
-                    i.frame.angle_deg
-                } else {
-                    None
-                }
-            });
+            let header =
+                sent.iter().rev().find_map(|s| if let Step::Header(h) = s { h.omega_deg } else { None });
+            let image =
+                sent.iter().rev().find_map(|s| if let Step::Image(i) = s { i.frame.angle_deg } else { None });
             (header, image)
         };
         // A real scan has angles like these: the third is rounded.
         let even = [-88.2, -86.2, -84.2001, -82.2];
         assert_eq!(omega(Protocol::DectrisV2, &even), (Some((-88.2, 2.0)), None));
         assert_eq!(omega(Protocol::Array, &even), (None, Some(-82.2)));
-        assert_eq!(
-            omega(Protocol::DectrisV1, &[0.0, 111.2, 42.4]),
-            (None, Some(42.4))
-        );
+        assert_eq!(omega(Protocol::DectrisV1, &[0.0, 111.2, 42.4]), (None, Some(42.4)));
     }
 
     #[test]
@@ -346,10 +276,7 @@ mod tests {
         assert_eq!(sent("double=3;swap=0"), "1 0 2 3 3 4 5 E7");
         assert_eq!(sent("late=2:1.5;no-end"), "0 1 2+1.5 3 4 5");
         assert_eq!(sent("early-end=4;stall=1:2;disconnect=2"), "0 P2 1 2 D 3 E7 4 5");
-        assert_eq!(
-            sent("wrong-shape=1;truncate=2;corrupt=3"),
-            "0 1WrongShape 2Truncate 3Corrupt 4 5 E7"
-        );
+        assert_eq!(sent("wrong-shape=1;truncate=2;corrupt=3"), "0 1WrongShape 2Truncate 3Corrupt 4 5 E7");
         let series = steps(&frames, Protocol::DectrisV1, 0, "wrong-series=2");
         let wrong = |step: &&Step| matches!(step, Step::Image(i) if i.frame.series == 1007);
         assert_eq!(series.iter().filter(wrong).count(), 1);

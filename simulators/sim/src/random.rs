@@ -79,10 +79,7 @@ mod tests {
             let mut random = Random::new(1, 2, 3);
             let (mean, variance) = moments(|| random.poisson(expected));
             assert!((mean / expected - 1.0).abs() < 0.05, "{mean} of {expected}");
-            assert!(
-                (variance / expected - 1.0).abs() < 0.08,
-                "{variance} of {expected}"
-            );
+            assert!((variance / expected - 1.0).abs() < 0.08, "{variance} of {expected}");
         }
         assert_eq!(Random::new(1, 1, 1).poisson(0.0), 0.0);
     }

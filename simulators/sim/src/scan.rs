@@ -37,10 +37,7 @@ impl ScanSource {
         let angle = |role, angle_deg: Option<f64>| angle_deg.filter(|_| role == Role::Projection);
         Ok(Self {
             frames: entries
-                .map(|entry| SourceFrame {
-                    role: entry.role,
-                    angle_deg: angle(entry.role, entry.angle_deg),
-                })
+                .map(|entry| SourceFrame { role: entry.role, angle_deg: angle(entry.role, entry.angle_deg) })
                 .collect(),
             format: scan.info().format,
             first_row: 0,
@@ -55,11 +52,7 @@ impl ScanSource {
     pub fn with_rows(mut self, first: usize, end: usize) -> Result<Self, RowsError> {
         let shape = self.scan.info().format.shape;
         if first >= end || end > shape.rows {
-            return Err(RowsError {
-                first,
-                end,
-                rows: shape.rows,
-            });
+            return Err(RowsError { first, end, rows: shape.rows });
         }
         self.first_row = first;
         self.format = Format::frame(self.format.element, end - first, shape.columns);
@@ -108,18 +101,14 @@ mod tests {
         };
         let oracle = Array::read(&oracle).unwrap();
         let mut source = ScanSource::open(&path).unwrap().with_rows(60, 76).unwrap();
-        let projections: Vec<usize> = (0..source.frames().len())
-            .filter(|&i| source.frames()[i].role == Role::Projection)
-            .collect();
+        let projections: Vec<usize> =
+            (0..source.frames().len()).filter(|&i| source.frames()[i].role == Role::Projection).collect();
         assert_eq!((source.frames().len(), projections.len()), (98, 91));
         let mut pixels = Vec::new();
         for (number, index) in projections.into_iter().enumerate() {
             source.read(index, &mut pixels).unwrap();
             let bytes = source.format().bytes();
-            assert!(
-                pixels == oracle.bytes[number * bytes..(number + 1) * bytes],
-                "projection {number}"
-            );
+            assert!(pixels == oracle.bytes[number * bytes..(number + 1) * bytes], "projection {number}");
         }
     }
 

@@ -142,36 +142,12 @@ impl Simulator {
             return Err(SimError::Rate(rate));
         }
         let queue = settings.queue_messages.unwrap_or(settings.socket.usual_queue());
-        let open = if settings.connect {
-            Sender::connect
-        } else {
-            Sender::bind
-        };
+        let open = if settings.connect { Sender::connect } else { Sender::bind };
         let sender = open(settings.socket, &settings.endpoint, queue)?;
         let period = settings.rate_hz.map(|rate| Duration::from_secs_f64(1.0 / rate));
-        let frames = Frames {
-            source,
-            encoder,
-            encoding,
-            pixels: Vec::new(),
-            packed: Vec::new(),
-        };
-        let (stop, clock) = (
-            Stop::default(),
-            Clock {
-                period,
-                next: Instant::now(),
-            },
-        );
-        Ok(Self {
-            frames,
-            settings,
-            sender,
-            stop,
-            clock,
-            late: Vec::new(),
-            sent: Sent::default(),
-        })
+        let frames = Frames { source, encoder, encoding, pixels: Vec::new(), packed: Vec::new() };
+        let (stop, clock) = (Stop::default(), Clock { period, next: Instant::now() });
+        Ok(Self { frames, settings, sender, stop, clock, late: Vec::new(), sent: Sent::default() })
     }
 
     /// The endpoint, with the port that was found where 0 was asked for.
@@ -186,10 +162,7 @@ impl Simulator {
 
     /// Frames of one pass over the scan.
     pub fn frames_per_pass(&self) -> u64 {
-        self.plan(0)
-            .iter()
-            .filter(|step| matches!(step, Step::Image(_)))
-            .count() as u64
+        self.plan(0).iter().filter(|step| matches!(step, Step::Image(_))).count() as u64
     }
 
     /// Sends everything and waits until receivers have it. `progress` is told how many frames were sent.
@@ -198,13 +171,7 @@ impl Simulator {
     /// If a frame cannot be read, or a stop was asked for.
     pub fn run(mut self, progress: impl FnMut(u64)) -> Result<Sent, SimError> {
         let mut result = self.send_all(progress);
-        let Self {
-            sender,
-            stop,
-            mut sent,
-            settings,
-            ..
-        } = self;
+        let Self { sender, stop, mut sent, settings, .. } = self;
         // A PUSH waits for receivers however long it takes; a subscriber that does not read is given up in time.
         if result.is_ok() && settings.socket == SocketKind::Push {
             result = sender.flush(&stop).map_err(SimError::from);
@@ -219,10 +186,7 @@ impl Simulator {
             frames: self.frames.source.frames(),
             format: self.frames.source.format(),
             protocol: self.settings.protocol,
-            frame_time_secs: self
-                .settings
-                .rate_hz
-                .map_or(NOMINAL_FRAME_TIME_SECS, |rate| 1.0 / rate),
+            frame_time_secs: self.settings.rate_hz.map_or(NOMINAL_FRAME_TIME_SECS, |rate| 1.0 / rate),
             repetition,
             first_series: self.settings.first_series,
         };
@@ -270,9 +234,7 @@ impl Simulator {
                 self.wait_until(turn)?;
                 self.sent.frames += 1;
                 match image.late_secs {
-                    Some(secs) => self
-                        .late
-                        .push((Instant::now() + Duration::from_secs_f64(secs), message)),
+                    Some(secs) => self.late.push((Instant::now() + Duration::from_secs_f64(secs), message)),
                     None => self.send(message)?,
                 }
             }
@@ -299,11 +261,7 @@ impl Simulator {
 
     /// The first of the late frames that are due before `deadline`.
     fn next_late(&self, deadline: Instant) -> Option<usize> {
-        let due = self
-            .late
-            .iter()
-            .enumerate()
-            .filter(|(_, (due, _))| *due <= deadline);
+        let due = self.late.iter().enumerate().filter(|(_, (due, _))| *due <= deadline);
         due.min_by_key(|(_, (due, _))| *due).map(|(at, _)| at)
     }
 }
@@ -352,10 +310,7 @@ impl Frames {
 
     fn message(&mut self, image: &ImageStep) -> Result<Message, SimError> {
         let frame = match image.damage {
-            Some(Damage::WrongShape) => FrameInfo {
-                format: half(image.frame.format),
-                ..image.frame
-            },
+            Some(Damage::WrongShape) => FrameInfo { format: half(image.frame.format), ..image.frame },
             _ => image.frame,
         };
         let payload = match self.packed.get(image.index) {
@@ -371,9 +326,9 @@ impl Frames {
                 }
                 message
             }
-            Some(Damage::Corrupt) => self
-                .encoder
-                .image(&frame, with_noise(&payload, SIZES_BYTES, payload.len())),
+            Some(Damage::Corrupt) => {
+                self.encoder.image(&frame, with_noise(&payload, SIZES_BYTES, payload.len()))
+            }
             Some(Damage::WrongShape) | None => self.encoder.image(&frame, payload),
         })
     }

@@ -40,11 +40,7 @@ pub struct Stack {
 impl Stack {
     /// An empty stack of frames of this format.
     pub fn new(format: Format) -> Self {
-        Self {
-            format,
-            frames: Vec::new(),
-            pixels: Vec::new(),
-        }
+        Self { format, frames: Vec::new(), pixels: Vec::new() }
     }
 
     /// Adds a frame. Pixels beyond its size are left out, missing ones are 0.
@@ -66,10 +62,7 @@ impl FrameSource for Stack {
 
     fn read(&mut self, index: usize, pixels: &mut Vec<u8>) -> Result<(), ReadError> {
         let bytes = self.format.bytes();
-        let frame = self
-            .pixels
-            .get(index * bytes..(index + 1) * bytes)
-            .ok_or("no such frame")?;
+        let frame = self.pixels.get(index * bytes..(index + 1) * bytes).ok_or("no such frame")?;
         pixels.clear();
         pixels.extend_from_slice(frame);
         Ok(())

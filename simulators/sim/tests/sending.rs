@@ -45,11 +45,7 @@ fn start(protocol: Protocol, change: impl FnOnce(&mut Settings)) -> Running {
     change(&mut settings);
     let simulator = Simulator::open(Box::new(scan()), settings).unwrap();
     let (endpoint, stop) = (simulator.endpoint().to_string(), simulator.stop());
-    Running {
-        endpoint,
-        stop,
-        thread: thread::spawn(|| simulator.run(|_| ())),
-    }
+    Running { endpoint, stop, thread: thread::spawn(|| simulator.run(|_| ())) }
 }
 
 /// All messages that a PULL socket gets, until the simulator closes.
@@ -83,10 +79,7 @@ fn dectris_v1_sends_darks_flats_and_projections_as_series() {
     assert_eq!(short(&messages), "H1k2 1:0 E1 H2k1 2:0 E2 H3k0 3:0 3:1 3:2 E3");
     assert_eq!(sent.frames, 5);
     let configuration = json_of(&messages[6][1]);
-    assert_eq!(
-        (&configuration["nimages"], &configuration["omega_increment"]),
-        (&json!(3), &json!(60.0))
-    );
+    assert_eq!((&configuration["nimages"], &configuration["omega_increment"]), (&json!(3), &json!(60.0)));
     let images = messages.iter().filter(|m| m.len() == 4).map(|m| m[2].clone());
     assert_eq!(images.collect::<Vec<_>>(), [1, 0, 2, 3, 4].map(pixels));
 }
@@ -95,52 +88,29 @@ fn dectris_v1_sends_darks_flats_and_projections_as_series() {
 fn dectris_v2_sends_one_part_a_message() {
     let (messages, _) = pull_all(start(Protocol::DectrisV2, |s| s.first_series = 40));
     assert_eq!(messages.len(), 11);
-    assert!(
-        messages
-            .iter()
-            .all(|m| m.len() == 1 && m[0].starts_with(b"\xd9\xd9\xf7"))
-    );
+    assert!(messages.iter().all(|m| m.len() == 1 && m[0].starts_with(b"\xd9\xd9\xf7")));
     assert!(messages[8][0].ends_with(&pixels(3)));
     let holds = |message: &[u8], text: &[u8]| message.windows(text.len()).any(|w| w == text);
-    assert!(
-        holds(&messages[6][0], b"\x69series_id\x18\x2a"),
-        "projections are series 42"
-    );
-    assert!(
-        holds(&messages[6][0], b"\x69increment\xfb\x40\x4e\0\0\0\0\0\0"),
-        "60 degrees as a double"
-    );
+    assert!(holds(&messages[6][0], b"\x69series_id\x18\x2a"), "projections are series 42");
+    assert!(holds(&messages[6][0], b"\x69increment\xfb\x40\x4e\0\0\0\0\0\0"), "60 degrees as a double");
 }
 
 #[test]
 fn concert_sends_three_streams_with_an_end_each() {
     let (messages, _) = pull_all(start(Protocol::Concert, |_| ()));
-    let ends: Vec<usize> = (0..messages.len())
-        .filter(|&i| messages[i] == [br#"{"end":true}"#])
-        .collect();
+    let ends: Vec<usize> = (0..messages.len()).filter(|&i| messages[i] == [br#"{"end":true}"#]).collect();
     assert_eq!((messages.len(), ends), (8, vec![1, 3, 7]));
-    assert_eq!(
-        json_of(&messages[4][0]),
-        json!({"dtype": "uint16", "shape": [4, 6]})
-    );
+    assert_eq!(json_of(&messages[4][0]), json!({"dtype": "uint16", "shape": [4, 6]}));
     assert_eq!(messages[5][1], pixels(3));
 }
 
 #[test]
 fn array_sends_one_numbered_stream_with_roles_and_angles() {
     let (messages, _) = pull_all(start(Protocol::Array, |s| s.repeat = 2));
-    let told = |key: &str| {
-        messages
-            .iter()
-            .map(|m| json_of(&m[0])[key].clone())
-            .collect::<Vec<_>>()
-    };
+    let told = |key: &str| messages.iter().map(|m| json_of(&m[0])[key].clone()).collect::<Vec<_>>();
     assert_eq!(told("frame"), (0..10).map(|n| json!(n)).collect::<Vec<_>>());
     assert_eq!(told("image_key")[..5], [2, 1, 0, 0, 0].map(|key| json!(key)));
-    assert_eq!(
-        told("angle_deg")[..5],
-        [Value::Null, Value::Null, json!(0.0), json!(60.0), json!(120.0)]
-    );
+    assert_eq!(told("angle_deg")[..5], [Value::Null, Value::Null, json!(0.0), json!(60.0), json!(120.0)]);
 }
 
 #[test]
@@ -183,11 +153,7 @@ fn a_late_frame_comes_after_the_end() {
     let (messages, sent) = pull_all(start(Protocol::DectrisV1, |s| {
         s.faults = "late=1:0.05".parse().unwrap();
     }));
-    assert!(
-        short(&messages).ends_with("H3k0 3:0 3:2 E3 3:1"),
-        "{}",
-        short(&messages)
-    );
+    assert!(short(&messages).ends_with("H3k0 3:0 3:2 E3 3:1"), "{}", short(&messages));
     assert_eq!(sent.frames, 5);
 }
 
@@ -219,24 +185,14 @@ fn a_publisher_that_waits_for_its_subscriber_loses_nothing() {
     }
     assert!(receiver.message().is_err());
     drop(receiver);
-    assert_eq!(
-        running.thread.join().unwrap().unwrap(),
-        Sent {
-            frames: 5,
-            dropped: 0,
-            bytes
-        }
-    );
+    assert_eq!(running.thread.join().unwrap().unwrap(), Sent { frames: 5, dropped: 0, bytes });
 }
 
 #[test]
 fn a_stop_ends_a_simulator_that_nobody_listens_to() {
     let running = start(Protocol::Concert, |s| s.repeat = 0);
     running.stop.set();
-    assert!(matches!(
-        running.thread.join().unwrap(),
-        Err(SimError::Stopped(_))
-    ));
+    assert!(matches!(running.thread.join().unwrap(), Err(SimError::Stopped(_))));
 }
 
 #[test]
@@ -246,17 +202,8 @@ fn contradictions_are_refused_before_anything_is_sent() {
         change(&mut settings);
         Simulator::open(Box::new(scan()), settings).map(drop).unwrap_err()
     };
-    assert!(matches!(
-        open(|s| s.encoding = Some(Encoding::Lz4)),
-        SimError::Encoding(_)
-    ));
-    assert!(matches!(
-        open(|s| s.faults = "no-end".parse().unwrap()),
-        SimError::Fault(_)
-    ));
+    assert!(matches!(open(|s| s.encoding = Some(Encoding::Lz4)), SimError::Encoding(_)));
+    assert!(matches!(open(|s| s.faults = "no-end".parse().unwrap()), SimError::Fault(_)));
     assert!(matches!(open(|s| s.rate_hz = Some(f64::NAN)), SimError::Rate(_)));
-    assert!(matches!(
-        open(|s| s.endpoint = "tcp://256.0.0.1:1".parse().unwrap()),
-        SimError::Sender(_)
-    ));
+    assert!(matches!(open(|s| s.endpoint = "tcp://256.0.0.1:1".parse().unwrap()), SimError::Sender(_)));
 }

@@ -48,11 +48,7 @@ pub(crate) fn lz4_hdf5(pixels: &[u8]) -> Bytes {
     out.put_u32(block_bytes as u32);
     for block in pixels.chunks(block_bytes) {
         let packed = lz4_flex::block::compress(block);
-        let kept = if packed.len() < block.len() {
-            packed.as_slice()
-        } else {
-            block
-        };
+        let kept = if packed.len() < block.len() { packed.as_slice() } else { block };
         out.put_u32(kept.len() as u32);
         out.put_slice(kept);
     }
@@ -89,11 +85,9 @@ fn transpose_bits(from: &[u8], element_bytes: usize, to: &mut [u8]) {
 /// H. S. Warren, "Hacker's Delight", 2nd ed., 2012, section 7-3.
 fn transpose_8x8(rows: [u8; 8]) -> [u8; 8] {
     let mut x = u64::from_le_bytes(rows);
-    for (distance, mask) in [
-        (7, 0x00AA_00AA_00AA_00AA),
-        (14, 0x0000_CCCC_0000_CCCC),
-        (28, 0x0000_0000_F0F0_F0F0),
-    ] {
+    for (distance, mask) in
+        [(7, 0x00AA_00AA_00AA_00AA), (14, 0x0000_CCCC_0000_CCCC), (28, 0x0000_0000_F0F0_F0F0)]
+    {
         let swapped = (x ^ (x >> distance)) & mask;
         x ^= swapped ^ (swapped << distance);
     }
@@ -165,11 +159,7 @@ mod tests {
                 let element_bytes: usize = stem.rsplit("_u").next().unwrap().parse().unwrap();
                 let own = bslz4(&raw, element_bytes);
                 assert_eq!(own[..12], genuine[..12], "{stem}");
-                assert_eq!(
-                    blocks(&own, element_bytes),
-                    blocks(&genuine, element_bytes),
-                    "{stem}"
-                );
+                assert_eq!(blocks(&own, element_bytes), blocks(&genuine, element_bytes), "{stem}");
                 compared += 1;
             }
         }
@@ -178,23 +168,15 @@ mod tests {
 
     #[test]
     fn lz4_is_stored_plain_where_it_would_grow() {
-        let noise: Vec<u8> = (0..64_u32)
-            .map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8)
-            .collect();
+        let noise: Vec<u8> = (0..64_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
         let framed = lz4_hdf5(&noise);
         assert_eq!(framed[8..16], [0, 0, 0, 64, 0, 0, 0, 64]);
         assert_eq!(framed[16..], noise);
         let zeros = lz4_hdf5(&[0; 4096]);
         let packed = u32::from_be_bytes(zeros[12..16].try_into().unwrap()) as usize;
         assert_eq!(zeros.len(), 16 + packed);
-        assert_eq!(
-            lz4_flex::block::decompress(&zeros[16..], 4096).unwrap(),
-            [0; 4096]
-        );
-        assert_eq!(
-            lz4_flex::block::decompress(&lz4_block(&noise), 64).unwrap(),
-            noise
-        );
+        assert_eq!(lz4_flex::block::decompress(&zeros[16..], 4096).unwrap(), [0; 4096]);
+        assert_eq!(lz4_flex::block::decompress(&lz4_block(&noise), 64).unwrap(), noise);
     }
 
     proptest! {

@@ -103,10 +103,7 @@ mod tests {
         assert_eq!(hex(|c| _ = c.float(1.1)), "fb3ff199999999999a");
         assert_eq!(hex(|c| _ = c.bytes(&[1, 2, 3, 4])), "4401020304");
         assert_eq!(hex(|c| _ = c.text("IETF")), "6449455446");
-        assert_eq!(
-            hex(|c| _ = c.map(1).text("a").array(2).unsigned(1).unsigned(2)),
-            "a16161820102"
-        );
+        assert_eq!(hex(|c| _ = c.map(1).text("a").array(2).unsigned(1).unsigned(2)), "a16161820102");
         assert_eq!(hex(|c| _ = c.tag(55799)), "d9d9f7");
     }
 }

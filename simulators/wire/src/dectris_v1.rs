@@ -137,10 +137,7 @@ mod tests {
     }
 
     fn texts(message: &Message) -> Vec<String> {
-        message
-            .iter()
-            .map(|p| String::from_utf8_lossy(p).into_owned())
-            .collect()
+        message.iter().map(|p| String::from_utf8_lossy(p).into_owned()).collect()
     }
 
     #[test]

@@ -43,11 +43,7 @@ impl DectrisV2 {
             Encoding::Lz4 => 0,
             Encoding::Bslz4 => element.size() as u64,
         };
-        cbor.tag(COMPRESSED)
-            .array(3)
-            .text(self.encoding.name())
-            .unsigned(modifier)
-            .bytes(payload);
+        cbor.tag(COMPRESSED).array(3).text(self.encoding.name()).unsigned(modifier).bytes(payload);
     }
 }
 
@@ -73,10 +69,8 @@ impl Encoder for DectrisV2 {
             cbor.text("start").float(start).text("increment").float(increment);
         }
         cbor.text("image_dtype").text(series.format.element.numpy_name());
-        cbor.text("image_size_x")
-            .unsigned(series.format.shape.columns as u64);
-        cbor.text("image_size_y")
-            .unsigned(series.format.shape.rows as u64);
+        cbor.text("image_size_x").unsigned(series.format.shape.columns as u64);
+        cbor.text("image_size_y").unsigned(series.format.shape.rows as u64);
         cbor.text("incident_energy").float(12400.0);
         cbor.text("number_of_images").unsigned(series.frames);
         cbor.text("user_data");
@@ -94,25 +88,16 @@ impl Encoder for DectrisV2 {
         write_identity(&mut cbor, "image", frame.series);
         cbor.text("image_id").unsigned(frame.number);
         cbor.text("series_date").tag(0).text(SIMULATED_DATE);
-        for (key, value) in [
-            ("real_time", exposure),
-            ("start_time", start),
-            ("stop_time", start + exposure),
-        ] {
+        for (key, value) in [("real_time", exposure), ("start_time", start), ("stop_time", start + exposure)]
+        {
             cbor.text(key).array(2).unsigned(value).unsigned(TICKS_PER_SEC);
         }
         if let Some(angle) = frame.angle_deg {
             cbor.text("user_data").map(1).text("angle_deg").float(angle);
         }
-        cbor.text("data")
-            .map(1)
-            .text("threshold_1")
-            .tag(MULTI_DIM_ARRAY)
-            .array(2);
+        cbor.text("data").map(1).text("threshold_1").tag(MULTI_DIM_ARRAY).array(2);
         // Rows first, against the order of Stream V1.
-        cbor.array(2)
-            .unsigned(frame.format.shape.rows as u64)
-            .unsigned(frame.format.shape.columns as u64);
+        cbor.array(2).unsigned(frame.format.shape.rows as u64).unsigned(frame.format.shape.columns as u64);
         self.write_pixels(&mut cbor, &payload, frame.format.element);
         vec![cbor.finish().into()]
     }
@@ -133,9 +118,7 @@ fn write_identity(cbor: &mut Cbor, kind: &str, series: u64) {
 }
 
 fn write_image_key(cbor: &mut Cbor, role: Role) {
-    cbor.map(1)
-        .text("image_key")
-        .unsigned(u64::from(role.image_key()));
+    cbor.map(1).text("image_key").unsigned(u64::from(role.image_key()));
 }
 
 /// The tag of a little-endian typed array (RFC 8746, section 2.1).
@@ -187,9 +170,6 @@ mod tests {
     fn packed_pixels_name_their_algorithm() {
         let mut cbor = Cbor::default();
         DectrisV2::new(Encoding::Bslz4).write_pixels(&mut cbor, &[5, 6], ElementType::U32);
-        assert_eq!(
-            cbor.finish(),
-            b"\xd8\x46\xd9\xdc\xb4\x83\x65bslz4\x04\x42\x05\x06"
-        );
+        assert_eq!(cbor.finish(), b"\xd8\x46\xd9\xdc\xb4\x83\x65bslz4\x04\x42\x05\x06");
     }
 }

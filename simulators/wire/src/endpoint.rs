@@ -34,10 +34,7 @@ impl FromStr for Endpoint {
         let (host, port) = address.rsplit_once(':').ok_or_else(refused)?;
         let port = if port == "*" { Some(0) } else { port.parse().ok() };
         match port {
-            Some(port) if !host.is_empty() => Ok(Self::Tcp {
-                host: host.to_owned(),
-                port,
-            }),
+            Some(port) if !host.is_empty() => Ok(Self::Tcp { host: host.to_owned(), port }),
             _ => Err(refused()),
         }
     }
@@ -58,24 +55,11 @@ mod tests {
 
     #[test]
     fn endpoints_are_read_and_written_alike() {
-        for text in [
-            "tcp://127.0.0.1:9999",
-            "tcp://*:31001",
-            "tcp://[::1]:5",
-            "ipc:///tmp/sim",
-        ] {
+        for text in ["tcp://127.0.0.1:9999", "tcp://*:31001", "tcp://[::1]:5", "ipc:///tmp/sim"] {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
         }
         assert_eq!("tcp://*:*".parse::<Endpoint>().unwrap().to_string(), "tcp://*:0");
-        for text in [
-            "",
-            "tcp://",
-            "tcp://host",
-            "tcp://:99",
-            "tcp://h:99999",
-            "udp://h:1",
-            "ipc://",
-        ] {
+        for text in ["", "tcp://", "tcp://host", "tcp://:99", "tcp://h:99999", "udp://h:1", "ipc://"] {
             assert!(text.parse::<Endpoint>().is_err(), "{text}");
         }
     }

@@ -118,14 +118,11 @@ pub(crate) fn by_name<T: Copy>(
     name_of: fn(T) -> &'static str,
     found: &str,
 ) -> Result<T, UnknownName> {
-    all.iter()
-        .copied()
-        .find(|&one| name_of(one) == found)
-        .ok_or_else(|| UnknownName {
-            what,
-            found: found.to_owned(),
-            known: all.iter().map(|&one| name_of(one)).collect::<Vec<_>>().join(", "),
-        })
+    all.iter().copied().find(|&one| name_of(one) == found).ok_or_else(|| UnknownName {
+        what,
+        found: found.to_owned(),
+        known: all.iter().map(|&one| name_of(one)).collect::<Vec<_>>().join(", "),
+    })
 }
 
 impl Encoding {
@@ -190,10 +187,7 @@ impl Protocol {
         match self {
             Self::DectrisV1 => Ok(Box::new(DectrisV1::new(encoding))),
             Self::DectrisV2 => Ok(Box::new(DectrisV2::new(encoding))),
-            _ if encoding != Encoding::None => Err(UnsupportedEncoding {
-                protocol: self,
-                encoding,
-            }),
+            _ if encoding != Encoding::None => Err(UnsupportedEncoding { protocol: self, encoding }),
             Self::Concert => Ok(Box::new(json_array::Concert)),
             Self::Array => Ok(Box::new(json_array::Array)),
         }
@@ -218,19 +212,13 @@ mod tests {
             assert_eq!(protocol.name().parse::<Protocol>().unwrap(), protocol);
         }
         let error = "bslz5".parse::<Encoding>().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "unknown encoding 'bslz5', expected one of none, lz4, bslz4"
-        );
+        assert_eq!(error.to_string(), "unknown encoding 'bslz5', expected one of none, lz4, bslz4");
     }
 
     #[test]
     fn json_protocols_carry_plain_pixels_only() {
         assert!(Protocol::Array.encoder(Encoding::None).is_ok());
         let error = Protocol::Concert.encoder(Encoding::Bslz4).err().unwrap();
-        assert_eq!(
-            error.to_string(),
-            "concert has no encoding 'bslz4', expected none"
-        );
+        assert_eq!(error.to_string(), "concert has no encoding 'bslz4', expected none");
     }
 }

@@ -54,17 +54,9 @@ impl Spec<'_> {
 
     /// A few rows, on show when they are reconstructed: for looking at grey levels.
     pub(super) fn sample_graph(&self, rows: IndexRange, registry: &Registry) -> Result<Graph, Error> {
-        let mut nodes = Self {
-            rows,
-            band_rows: None,
-            ..self.clone()
-        }
-        .up_to_volume();
+        let mut nodes = Self { rows, band_rows: None, ..self.clone() }.up_to_volume();
         let images = rows.len();
-        nodes.insert(
-            "sample".to_owned(),
-            json!({ "kind": "view", "input": "volume", "images": images }),
-        );
+        nodes.insert("sample".to_owned(), json!({ "kind": "view", "input": "volume", "images": images }));
         parse(&nodes, registry)
     }
 
@@ -72,10 +64,7 @@ impl Spec<'_> {
         let options = self.options;
         let mut nodes = Map::new();
         nodes.insert("scan".to_owned(), self.source());
-        nodes.insert(
-            "correct".to_owned(),
-            json!({ "kind": "flat_field", "input": "scan" }),
-        );
+        nodes.insert("correct".to_owned(), json!({ "kind": "flat_field", "input": "scan" }));
         let mut volume = json!({
             "kind": "recon",
             "input": "correct",

@@ -31,30 +31,16 @@ pub(super) fn find(
     let mut handle = plan.start().map_err(start)?;
     let report = handle.wait();
     let mut voxels = Vec::new();
-    for image in handle
-        .board()
-        .snapshot()
-        .values()
-        .flat_map(|view| view.images.values())
-    {
-        let slice: &[f32] = image
-            .block
-            .elements()
-            .map_err(|error| Error::Recon(error.to_string()))?;
+    for image in handle.board().snapshot().values().flat_map(|view| view.images.values()) {
+        let slice: &[f32] = image.block.elements().map_err(|error| Error::Recon(error.to_string()))?;
         voxels.extend_from_slice(slice);
     }
     match percentiles(&voxels, &percents)[..] {
         [low, high] if low < high => Ok([low, high]),
         _ => {
-            let why = report
-                .errors
-                .first()
-                .map_or("its slices are even", |error| &error.message);
+            let why = report.errors.first().map_or("its slices are even", |error| &error.message);
             let message = format!("the percentiles of the scan cannot be told: {why}");
-            Err(Error::Option {
-                option: "range",
-                message,
-            })
+            Err(Error::Option { option: "range", message })
         }
     }
 }
@@ -64,10 +50,7 @@ fn sample_rows(rows: IndexRange, bin: u64) -> IndexRange {
     let binned = rows.len() / bin;
     let count = binned.min(SAMPLE_SLICES);
     let first = rows.first + (binned - count) / 2 * bin;
-    IndexRange {
-        first,
-        end: first + count * bin,
-    }
+    IndexRange { first, end: first + count * bin }
 }
 
 #[cfg(test)]

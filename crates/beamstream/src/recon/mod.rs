@@ -136,14 +136,7 @@ pub fn prepare_recon(
     };
     let frames = scan.info().frames.len();
     drop(scan);
-    let mut spec = graph::Spec {
-        options,
-        sink,
-        axis_px,
-        rows: extent.rows,
-        levels: None,
-        band_rows: None,
-    };
+    let mut spec = graph::Spec { options, sink, axis_px, rows: extent.rows, levels: None, band_rows: None };
     if let Some(range) = options.range.filter(|_| graph::is_integer(options.element)) {
         spec.levels = Some(levels::find(&spec, range, run, registry)?);
     }
@@ -152,16 +145,7 @@ pub fn prepare_recon(
     let graph = spec.graph(registry)?;
     let plan = plan(&graph, run, registry)?;
     let levels = spec.levels;
-    Ok(PreparedRecon {
-        graph,
-        plan,
-        axis,
-        levels,
-        passes,
-        frames,
-        shape: extent.volume,
-        warnings,
-    })
+    Ok(PreparedRecon { graph, plan, axis, levels, passes, frames, shape: extent.volume, warnings })
 }
 
 /// The plan of a pipeline that no user wrote: its errors are told without places.
@@ -194,16 +178,10 @@ struct Extent {
 }
 
 fn extent(options: &ReconOptions, detector: Shape) -> Result<Extent, Error> {
-    let whole = |end: usize| IndexRange {
-        first: 0,
-        end: end as u64,
-    };
+    let whole = |end: usize| IndexRange { first: 0, end: end as u64 };
     let rows = options.rows.unwrap_or(whole(detector.rows));
     let columns = options.columns.unwrap_or(whole(detector.columns));
-    for (option, range, limit) in [
-        ("rows", rows, detector.rows),
-        ("columns", columns, detector.columns),
-    ] {
+    for (option, range, limit) in [("rows", rows, detector.rows), ("columns", columns, detector.columns)] {
         if range.within(limit).is_none() {
             let message = format!("{range} reaches beyond the {limit} {option} of the detector");
             return Err(Error::Option { option, message });
@@ -212,40 +190,24 @@ fn extent(options: &ReconOptions, detector: Shape) -> Result<Extent, Error> {
     let binned = |range: IndexRange| range.len() as usize / options.bin.max(1);
     let (z, x) = (binned(rows), binned(columns));
     if options.bin == 0 || z == 0 || x == 0 {
-        let message = format!(
-            "{} leaves nothing of {} rows and {} columns",
-            options.bin,
-            rows.len(),
-            columns.len()
-        );
-        return Err(Error::Option {
-            option: "bin",
-            message,
-        });
+        let message =
+            format!("{} leaves nothing of {} rows and {} columns", options.bin, rows.len(), columns.len());
+        return Err(Error::Option { option: "bin", message });
     }
-    Ok(Extent {
-        rows,
-        volume: [z, x, x],
-    })
+    Ok(Extent { rows, volume: [z, x, x] })
 }
 
 fn check_range(options: &ReconOptions) -> Result<(), Error> {
     let wrong = |option, message: String| Err(Error::Option { option, message });
     match (options.range, graph::is_integer(options.element)) {
         (None, true) => {
-            let message = format!(
-                "{} needs the grey levels to map, with --range LO:HI or p1:p99",
-                options.element
-            );
+            let message =
+                format!("{} needs the grey levels to map, with --range LO:HI or p1:p99", options.element);
             wrong("dtype", message)
         }
-        (Some(_), false) => wrong(
-            "range",
-            format!(
-                "only integers have a range, and the output is {}",
-                options.element
-            ),
-        ),
+        (Some(_), false) => {
+            wrong("range", format!("only integers have a range, and the output is {}", options.element))
+        }
         _ => Ok(()),
     }
 }
@@ -255,10 +217,7 @@ fn checked_axis(axis_px: f64, columns: usize) -> Result<f64, Error> {
         return Ok(axis_px);
     }
     let message = format!("expected an axis within the {columns} columns of the detector, found {axis_px}");
-    Err(Error::Option {
-        option: "rotation-axis",
-        message,
-    })
+    Err(Error::Option { option: "rotation-axis", message })
 }
 
 /// The axis to use, and a word if it is a guess.

@@ -21,32 +21,18 @@ pub(super) fn fit(
 ) -> Result<(Option<usize>, usize), Error> {
     let limit = run.memory_limit_bytes();
     let rows = spec.rows.len() as usize / spec.options.bin.max(1);
-    let unlimited = Options {
-        memory_bytes: Some(u64::MAX),
-        ..run.clone()
-    };
+    let unlimited = Options { memory_bytes: Some(u64::MAX), ..run.clone() };
     let need = |band_rows: Option<usize>| -> Result<u64, Error> {
-        let graph = Spec {
-            band_rows,
-            ..spec.clone()
-        }
-        .graph(registry)?;
-        Ok(plan(&graph, &unlimited, registry)?
-            .explain()
-            .memory
-            .host_bytes
-            .unwrap_or(0))
+        let graph = Spec { band_rows, ..spec.clone() }.graph(registry)?;
+        Ok(plan(&graph, &unlimited, registry)?.explain().memory.host_bytes.unwrap_or(0))
     };
     if need(None)? <= limit {
         return Ok((None, 1));
     }
     let band_rows = largest(rows, |band| Ok(need(Some(band))? <= limit))?;
     // If not even one row fits, the plan for it says what is missing.
-    let band_rows = if band_rows > ROWS_TOGETHER {
-        band_rows / ROWS_TOGETHER * ROWS_TOGETHER
-    } else {
-        band_rows.max(1)
-    };
+    let band_rows =
+        if band_rows > ROWS_TOGETHER { band_rows / ROWS_TOGETHER * ROWS_TOGETHER } else { band_rows.max(1) };
     Ok((Some(band_rows), rows.div_ceil(band_rows)))
 }
 

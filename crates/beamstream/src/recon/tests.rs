@@ -29,11 +29,7 @@ impl Small {
         // The beam is brighter at the bottom, so that every row needs its own flats.
         let beam = |row: usize| 10_000 + 500 * row as u16;
         let rod = |row: usize, column: usize| {
-            if (9..15).contains(&column) {
-                beam(row) / 5 * 2
-            } else {
-                beam(row)
-            }
+            if (9..15).contains(&column) { beam(row) / 5 * 2 } else { beam(row) }
         };
         let images: [(&str, usize, Counts<'_>); 3] = [
             ("data.tif", ANGLES, &rod),
@@ -42,18 +38,13 @@ impl Small {
         ];
         for (name, count, counts) in images {
             let mut file = TiffEncoder::new(File::create(folder.path().join(name)).unwrap()).unwrap();
-            let image: Vec<u16> = (0..ROWS * COLUMNS)
-                .map(|at| counts(at / COLUMNS, at % COLUMNS))
-                .collect();
+            let image: Vec<u16> = (0..ROWS * COLUMNS).map(|at| counts(at / COLUMNS, at % COLUMNS)).collect();
             for _ in 0..count {
-                file.write_image::<Gray16>(COLUMNS as u32, ROWS as u32, &image)
-                    .unwrap();
+                file.write_image::<Gray16>(COLUMNS as u32, ROWS as u32, &image).unwrap();
             }
         }
         // Both ends of half a turn, so that there are opposite projections.
-        let angles: Vec<String> = (0..ANGLES)
-            .map(|at| format!("{}", 180 * at / (ANGLES - 1)))
-            .collect();
+        let angles: Vec<String> = (0..ANGLES).map(|at| format!("{}", 180 * at / (ANGLES - 1))).collect();
         std::fs::write(folder.path().join("angles.txt"), angles.join("\n")).unwrap();
         Self { folder }
     }
@@ -117,31 +108,16 @@ fn options_become_parameters() {
 #[test]
 fn what_does_not_fit_the_scan_is_named() {
     let small = Small::new();
-    let rows = ReconOptions {
-        rows: Some("2:41".parse().unwrap()),
-        ..small.options("v.h5")
-    };
+    let rows = ReconOptions { rows: Some("2:41".parse().unwrap()), ..small.options("v.h5") };
     let text = refusal(&rows);
-    assert!(
-        text.contains("--rows") && text.contains("2:41") && text.contains("40"),
-        "{text}"
-    );
-    let axis = ReconOptions {
-        rotation_axis: RotationAxisChoice::Px(5000.0),
-        ..small.options("v.h5")
-    };
+    assert!(text.contains("--rows") && text.contains("2:41") && text.contains("40"), "{text}");
+    let axis = ReconOptions { rotation_axis: RotationAxisChoice::Px(5000.0), ..small.options("v.h5") };
     assert!(refusal(&axis).contains("5000"));
     let ending = small.options("v.docx");
     assert!(refusal(&ending).contains("docx"));
-    let integers = ReconOptions {
-        element: ElementType::U8,
-        ..small.options("v.h5")
-    };
+    let integers = ReconOptions { element: ElementType::U8, ..small.options("v.h5") };
     assert!(refusal(&integers).contains("--range"));
-    let bin = ReconOptions {
-        bin: 50,
-        ..small.options("v.h5")
-    };
+    let bin = ReconOptions { bin: 50, ..small.options("v.h5") };
     assert!(refusal(&bin).contains("--bin"));
 }
 
@@ -157,27 +133,13 @@ fn outputs_are_not_replaced_unasked() {
 fn short_memory_means_passes() {
     let small = Small::new();
     let options = small.options("v.h5");
-    let whole = prepare(&options)
-        .unwrap()
-        .plan
-        .explain()
-        .memory
-        .host_bytes
-        .unwrap();
-    let run = Options {
-        memory_bytes: Some(whole - 1),
-        ..Options::default()
-    };
+    let whole = prepare(&options).unwrap().plan.explain().memory.host_bytes.unwrap();
+    let run = Options { memory_bytes: Some(whole - 1), ..Options::default() };
     let prepared = prepare_recon(&options, &run, &registry()).unwrap();
     assert!(prepared.passes > 1);
     assert!(prepared.plan.explain().memory.host_bytes.unwrap() < whole);
-    let run = Options {
-        memory_bytes: Some(1000),
-        ..Options::default()
-    };
-    let Err(error) = prepare_recon(&options, &run, &registry()) else {
-        panic!("1000 bytes are not enough")
-    };
+    let run = Options { memory_bytes: Some(1000), ..Options::default() };
+    let Err(error) = prepare_recon(&options, &run, &registry()) else { panic!("1000 bytes are not enough") };
     assert!(error.full_text().contains("--memory"), "{}", error.full_text());
 }
 
@@ -185,54 +147,28 @@ fn short_memory_means_passes() {
 fn passes_give_the_volume_of_one() {
     let small = Small::new();
     let volume = |out: &str, memory_bytes: Option<u64>| -> (usize, Vec<f32>) {
-        let run = Options {
-            memory_bytes,
-            ..Options::default()
-        };
+        let run = Options { memory_bytes, ..Options::default() };
         let prepared = prepare_recon(&small.options(out), &run, &registry()).unwrap();
         let passes = prepared.passes;
         assert_eq!(prepared.plan.start().unwrap().wait().exit, ExitCode::Done);
         let bytes = std::fs::read(small.path(out)).unwrap();
-        (
-            passes,
-            bytes
-                .chunks_exact(4)
-                .map(|voxel| f32::from_le_bytes(voxel.try_into().unwrap()))
-                .collect(),
-        )
+        (passes, bytes.chunks_exact(4).map(|voxel| f32::from_le_bytes(voxel.try_into().unwrap())).collect())
     };
-    let need = prepare(&small.options("v.raw"))
-        .unwrap()
-        .plan
-        .explain()
-        .memory
-        .host_bytes
-        .unwrap();
+    let need = prepare(&small.options("v.raw")).unwrap().plan.explain().memory.host_bytes.unwrap();
     let (one, whole) = volume("one.raw", None);
     let (several, parts) = volume("several.raw", Some(need * 3 / 4));
     assert!(one == 1 && several > 1, "{several} passes");
-    assert_eq!(
-        (whole.len(), parts.len()),
-        (ROWS * COLUMNS * COLUMNS, ROWS * COLUMNS * COLUMNS)
-    );
-    let largest = whole
-        .iter()
-        .fold(0.0, |largest: f32, voxel| largest.max(voxel.abs()));
-    let differ = whole
-        .iter()
-        .zip(&parts)
-        .filter(|(one, other)| (*one - *other).abs() > 1e-3 * largest)
-        .count();
+    assert_eq!((whole.len(), parts.len()), (ROWS * COLUMNS * COLUMNS, ROWS * COLUMNS * COLUMNS));
+    let largest = whole.iter().fold(0.0, |largest: f32, voxel| largest.max(voxel.abs()));
+    let differ =
+        whole.iter().zip(&parts).filter(|(one, other)| (*one - *other).abs() > 1e-3 * largest).count();
     assert_eq!(differ, 0, "of {} voxels", whole.len());
 }
 
 #[test]
 fn a_volume_comes_out() {
     let small = Small::new();
-    let options = ReconOptions {
-        rotation_axis: RotationAxisChoice::Auto,
-        ..small.options("v.npy")
-    };
+    let options = ReconOptions { rotation_axis: RotationAxisChoice::Auto, ..small.options("v.npy") };
     let prepared = prepare(&options).unwrap();
     let axis = prepared.axis.unwrap();
     assert!((axis.rotation_axis_px - 11.5).abs() < 0.5, "{axis:?}");
@@ -254,12 +190,6 @@ fn percentiles_are_taken_from_slices() {
     let [low, high] = prepared.levels.unwrap();
     // The rod attenuates by about ln(9900 / 3900) over its 6 columns; being as wide from everywhere, it is denser within.
     let rod = (9900.0_f32 / 3900.0).ln() / 6.0;
-    assert!(
-        low < 0.2 * rod && high > 0.7 * rod && high < 3.0 * rod,
-        "{low} {high}, rod {rod}"
-    );
-    assert!(matches!(
-        prepared.graph.node("convert").unwrap().parameters["range"],
-        Value::String(_)
-    ));
+    assert!(low < 0.2 * rod && high > 0.7 * rod && high < 3.0 * rod, "{low} {high}, rod {rod}");
+    assert!(matches!(prepared.graph.node("convert").unwrap().parameters["range"], Value::String(_)));
 }

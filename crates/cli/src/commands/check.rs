@@ -20,11 +20,7 @@ pub(super) fn explain(args: &ExplainArgs, console: &Console) -> Result<(), Failu
         plan.assume_header(&header_from_file(path)?);
     }
     let explanation = plan.explain();
-    if args.json {
-        console.print_json(&explanation)
-    } else {
-        console.print(&explanation.to_string())
-    }
+    if args.json { console.print_json(&explanation) } else { console.print(&explanation.to_string()) }
 }
 
 fn plan(args: &CheckArgs) -> Result<Plan, Failure> {

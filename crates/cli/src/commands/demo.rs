@@ -32,25 +32,13 @@ pub(super) fn demo(args: &DemoArgs, console: &Console) -> Result<u8, Failure> {
     let scan = scan(args, &options)?;
     let detector = Detector::start(scan.frames, args)?;
     let volume = args.out.join("volume.h5");
-    let graph = graph(
-        &detector.endpoint,
-        scan.axis_px,
-        &volume,
-        !args.headless,
-        &registry,
-    )?;
+    let graph = graph(&detector.endpoint, scan.axis_px, &volume, !args.headless, &registry)?;
     let plan = Plan::new(&graph, &registry, &options.plan_options()?)?;
     let rate = detector.rate_hz;
-    console.say(&format!(
-        "{}: {} frames at {rate:.1} frames/s",
-        scan.name, detector.frames
-    ));
+    console.say(&format!("{}: {} frames at {rate:.1} frames/s", scan.name, detector.frames));
     let figures = StreamFigures::telling(console, FIGURES_EVERY);
     let report_path = args.out.join("report.json");
-    let how = Drive {
-        report: Some(&report_path),
-        show: Show::when(!args.headless, args.view),
-    };
+    let how = Drive { report: Some(&report_path), show: Show::when(!args.headless, args.view) };
     let driven = drive(plan, console, &figures, &how)?;
     if let Err(error) = detector.finish() {
         console.warn(&format!("the simulated detector: {error}"));
@@ -80,24 +68,14 @@ fn scan(args: &DemoArgs, options: &Options) -> Result<DemoScan, Failure> {
         let axis_px = Some(config.rotation_axis_px());
         let name = format!("phantom of {} rows x {size} columns", config.rows);
         let phantom = Phantom::new(config).map_err(|error| Failure::usage(error.to_string()))?;
-        return Ok(DemoScan {
-            name,
-            frames: Box::new(phantom),
-            axis_px,
-        });
+        return Ok(DemoScan { name, frames: Box::new(phantom), axis_px });
     };
     let mut recorded =
         Scan::open(path, &beamstream::ScanOptions::default()).map_err(beamstream::Error::from)?;
     let axis = find_axis(&mut recorded, None, options)?;
-    let axis_px = axis
-        .filter(beamstream::AxisFinding::is_trustworthy)
-        .map(|axis| axis.rotation_axis_px);
+    let axis_px = axis.filter(beamstream::AxisFinding::is_trustworthy).map(|axis| axis.rotation_axis_px);
     let frames = ScanSource::open(path).map_err(beamstream::Error::from)?;
-    Ok(DemoScan {
-        name: path.display().to_string(),
-        frames: Box::new(frames),
-        axis_px,
-    })
+    Ok(DemoScan { name: path.display().to_string(), frames: Box::new(frames), axis_px })
 }
 
 /// `zmq_source ! flat_field ! recon ! [view, hdf5_sink]`
@@ -136,35 +114,22 @@ struct Detector {
 impl Detector {
     fn start(source: Box<dyn FrameSource>, args: &DemoArgs) -> Result<Self, Failure> {
         let failure = |error: SimError| Failure::usage(format!("the simulated detector: {error}"));
-        let rate_hz = args
-            .rate
-            .unwrap_or_else(|| source.frames().len().max(1) as f64 / args.seconds);
+        let rate_hz = args.rate.unwrap_or_else(|| source.frames().len().max(1) as f64 / args.seconds);
         // Any free port of this machine.
-        let endpoint = "tcp://127.0.0.1:0"
-            .parse()
-            .map_err(|error| Failure::usage(format!("{error}")))?;
+        let endpoint = "tcp://127.0.0.1:0".parse().map_err(|error| Failure::usage(format!("{error}")))?;
         let settings = Settings {
             rate_hz: Some(rate_hz),
             wait_for_peer: true,
             ..Settings::new(Protocol::DectrisV2, endpoint)
         };
         let simulator = Simulator::open(source, settings).map_err(failure)?;
-        let (endpoint, stop, frames) = (
-            simulator.endpoint().to_string(),
-            simulator.stop(),
-            simulator.frames_per_pass(),
-        );
+        let (endpoint, stop, frames) =
+            (simulator.endpoint().to_string(), simulator.stop(), simulator.frames_per_pass());
         let thread = std::thread::Builder::new()
             .name("detector".to_owned())
             .spawn(|| simulator.run(|_frames| ()))
             .map_err(|error| Failure::system("the simulated detector cannot be started", &error))?;
-        Ok(Self {
-            endpoint,
-            frames,
-            rate_hz,
-            stop,
-            thread: Some(thread),
-        })
+        Ok(Self { endpoint, frames, rate_hz, stop, thread: Some(thread) })
     }
 
     /// Stops sending, if the run has ended before.
@@ -191,11 +156,7 @@ impl Drop for Detector {
 fn tell(report: &Report, volume: &Path, report_path: &Path, console: &Console) {
     tell_series(report, console);
     let whole = matches!(report.exit, ExitCode::Done | ExitCode::Incomplete);
-    if let Some(bytes) = std::fs::metadata(volume)
-        .ok()
-        .map(|file| file.len())
-        .filter(|_| whole)
-    {
+    if let Some(bytes) = std::fs::metadata(volume).ok().map(|file| file.len()).filter(|_| whole) {
         console.say(&format!("volume: {} ({})", volume.display(), show_bytes(bytes)));
     }
     console.say(&format!("report: {}", report_path.display()));
@@ -211,9 +172,6 @@ mod tests {
         let volume = Path::new("out/${x}/volume.h5");
         let graph = graph("tcp://127.0.0.1:5", Some(31.5), volume, true, &registry).unwrap();
         assert_eq!(graph.nodes().len(), 5);
-        assert_eq!(
-            graph.node("keep").unwrap().parameters["path"],
-            "out/${x}/volume.h5"
-        );
+        assert_eq!(graph.node("keep").unwrap().parameters["path"], "out/${x}/volume.h5");
     }
 }

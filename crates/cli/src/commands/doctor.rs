@@ -37,52 +37,27 @@ struct Finding {
 
 impl Finding {
     fn good(name: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            name,
-            state: State::Good,
-            found: found.into(),
-            costs: None,
-        }
+        Self { name, state: State::Good, found: found.into(), costs: None }
     }
 
     fn limited(name: &'static str, found: impl Into<String>, costs: &'static str) -> Self {
-        Self {
-            name,
-            state: State::Limited,
-            found: found.into(),
-            costs: Some(costs),
-        }
+        Self { name, state: State::Limited, found: found.into(), costs: Some(costs) }
     }
 
     fn missing(name: &'static str, found: impl Into<String>, costs: &'static str) -> Self {
-        Self {
-            name,
-            state: State::Missing,
-            found: found.into(),
-            costs: Some(costs),
-        }
+        Self { name, state: State::Missing, found: found.into(), costs: Some(costs) }
     }
 }
 
 pub(super) fn doctor(args: &DoctorArgs, console: &Console) -> Result<(), Failure> {
     let findings = probe::all();
-    if args.json {
-        console.print_json(&findings)
-    } else {
-        console.print(&text(&findings))
-    }
+    if args.json { console.print_json(&findings) } else { console.print(&text(&findings)) }
 }
 
 /// For people.
 fn text(findings: &[Finding]) -> String {
     let mut text = String::new();
-    for Finding {
-        name,
-        state,
-        found,
-        costs,
-    } in findings
-    {
+    for Finding { name, state, found, costs } in findings {
         let mark = match state {
             State::Good => "ok",
             State::Limited => "limited",
@@ -105,11 +80,7 @@ mod tests {
         let findings = probe::all();
         assert!(findings.iter().any(|finding| finding.name == "gpu"));
         for finding in findings {
-            assert_eq!(
-                finding.state == State::Good,
-                finding.costs.is_none(),
-                "{finding:?}"
-            );
+            assert_eq!(finding.state == State::Good, finding.costs.is_none(), "{finding:?}");
         }
     }
 }

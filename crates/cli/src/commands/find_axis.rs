@@ -9,10 +9,7 @@ use crate::failure::Failure;
 pub(super) fn find_axis(args: &FindAxisArgs, console: &Console) -> Result<(), Failure> {
     let mut scan = Scan::open(&args.scan, &args.places.options()).map_err(Error::from)?;
     let Some(found) = beamstream::find_axis(&mut scan, args.row, &Options::default())? else {
-        let text = format!(
-            "{}: no two projections are half a turn apart",
-            args.scan.display()
-        );
+        let text = format!("{}: no two projections are half a turn apart", args.scan.display());
         return Err(Failure::usage(text));
     };
     if args.json {

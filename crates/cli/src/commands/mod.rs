@@ -28,9 +28,7 @@ pub(crate) fn run(command: &Command, console: &Console) -> Result<u8, Failure> {
         Command::FindAxis(args) => find_axis::find_axis(args, console).map(|()| 0),
         Command::Inspect(args) => inspect::inspect(args, console).map(|()| 0),
         Command::Nodes(args) => nodes::nodes(args, console).map(|()| 0),
-        Command::Schema => console
-            .print_json(&beamstream::schema(&beamstream::registry()))
-            .map(|()| 0),
+        Command::Schema => console.print_json(&beamstream::schema(&beamstream::registry())).map(|()| 0),
         Command::Check(args) => check::check(args, console).map(|()| 0),
         Command::Explain(args) => check::explain(args, console).map(|()| 0),
         Command::Doctor(args) => doctor::doctor(args, console).map(|()| 0),

@@ -13,20 +13,12 @@ pub(super) fn nodes(args: &NodesArgs, console: &Console) -> Result<(), Failure> 
     let registry = registry();
     let Some(name) = &args.kind else {
         let all: Vec<Value> = registry.iter().map(as_json).collect();
-        return if args.json {
-            console.print_json(&all)
-        } else {
-            console.print(&catalogue(&registry))
-        };
+        return if args.json { console.print_json(&all) } else { console.print(&catalogue(&registry)) };
     };
     let Some(info) = registry.get(name) else {
         return Err(unknown(name, &registry));
     };
-    if args.json {
-        console.print_json(&as_json(info))
-    } else {
-        console.print(&manual(info))
-    }
+    if args.json { console.print_json(&as_json(info)) } else { console.print(&manual(info)) }
 }
 
 fn unknown(name: &str, registry: &Registry) -> Failure {
@@ -45,11 +37,9 @@ fn as_json(info: &KindInfo) -> Value {
 /// All kinds with a line each.
 fn catalogue(registry: &Registry) -> String {
     let mut text = String::new();
-    for (class, title) in [
-        (KindClass::Source, "Sources"),
-        (KindClass::Step, "Steps"),
-        (KindClass::Sink, "Sinks"),
-    ] {
+    for (class, title) in
+        [(KindClass::Source, "Sources"), (KindClass::Step, "Steps"), (KindClass::Sink, "Sinks")]
+    {
         writeln!(text, "{title}").ok();
         for info in registry.iter().filter(|info| info.class == class) {
             writeln!(text, "  {:<16}{}", info.kind, info.summary()).ok();
@@ -91,10 +81,7 @@ fn manual(info: &KindInfo) -> String {
 }
 
 fn description(schema: &Value) -> &str {
-    schema
-        .get("description")
-        .and_then(Value::as_str)
-        .unwrap_or_default()
+    schema.get("description").and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The type of a value in words, as its schema tells it.
@@ -115,18 +102,14 @@ fn type_text(schema: &Value, root: &Value) -> String {
     }
     for keyword in ["oneOf", "anyOf"] {
         if let Some(choices) = schema.get(keyword).and_then(Value::as_array) {
-            let choices = choices
-                .iter()
-                .map(|choice| type_text(choice, root))
-                .filter(|choice| choice != "null");
+            let choices =
+                choices.iter().map(|choice| type_text(choice, root)).filter(|choice| choice != "null");
             return choices.collect::<Vec<_>>().join(" | ");
         }
     }
     match schema.get("type") {
         Some(Value::String(name)) if name == "array" => {
-            let item = schema
-                .get("items")
-                .map_or("values".to_owned(), |item| type_text(item, root));
+            let item = schema.get("items").map_or("values".to_owned(), |item| type_text(item, root));
             format!("list of {item}")
         }
         Some(Value::String(name)) if name == "object" => object_text(schema, root),
@@ -143,10 +126,8 @@ fn object_text(schema: &Value, root: &Value) -> String {
     let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
         return "map".to_owned();
     };
-    let entries: Vec<String> = properties
-        .iter()
-        .map(|(name, value)| format!("{name}: {}", type_text(value, root)))
-        .collect();
+    let entries: Vec<String> =
+        properties.iter().map(|(name, value)| format!("{name}: {}", type_text(value, root))).collect();
     format!("{{{}}}", entries.join(", "))
 }
 
@@ -164,19 +145,10 @@ mod tests {
         for (schema, text) in [
             (json!({ "$ref": "#/$defs/Mode" }), "bind | connect"),
             (json!({ "type": ["string", "null"] }), "string"),
-            (
-                json!({ "type": "array", "items": { "type": "string" } }),
-                "list of string",
-            ),
-            (
-                json!({ "anyOf": [{ "$ref": "#/$defs/Mode" }, { "type": "null" }] }),
-                "bind | connect",
-            ),
+            (json!({ "type": "array", "items": { "type": "string" } }), "list of string"),
+            (json!({ "anyOf": [{ "$ref": "#/$defs/Mode" }, { "type": "null" }] }), "bind | connect"),
             (json!({ "enum": ["a", 2] }), "a | 2"),
-            (
-                json!({ "type": "object", "properties": { "dark": { "type": "string" } } }),
-                "{dark: string}",
-            ),
+            (json!({ "type": "object", "properties": { "dark": { "type": "string" } } }), "{dark: string}"),
             (json!(true), "value"),
         ] {
             assert_eq!(type_text(&schema, &root), text);
@@ -190,11 +162,7 @@ mod tests {
         for info in registry.iter() {
             assert!(catalogue.contains(info.kind));
             let manual = manual(info);
-            assert!(
-                info.parameters()
-                    .all(|name| manual.contains(&format!("  {name}: "))),
-                "{manual}"
-            );
+            assert!(info.parameters().all(|name| manual.contains(&format!("  {name}: "))), "{manual}");
         }
     }
 

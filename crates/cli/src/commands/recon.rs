@@ -19,10 +19,7 @@ pub(super) fn recon(args: &ReconArgs, console: &Console) -> Result<u8, Failure> 
     tell(&prepared, console);
     let [z, y, x] = prepared.shape;
     let figures = ReconFigures::new(console, prepared.frames * prepared.passes, z);
-    let how = Drive {
-        report: args.results.report.as_deref(),
-        show: Show::Nowhere,
-    };
+    let how = Drive { report: args.results.report.as_deref(), show: Show::Nowhere };
     let report = drive(prepared.plan, console, &figures, &how)?.report;
     if report.exit_code() == 0 {
         let seconds = started.elapsed().as_secs_f64();
@@ -69,9 +66,6 @@ fn tell(prepared: &PreparedRecon, console: &Console) {
         console.say(&format!("grey levels from {low} to {high} per pixel"));
     }
     if prepared.passes > 1 {
-        console.say(&format!(
-            "memory is short: {} passes over the scan",
-            prepared.passes
-        ));
+        console.say(&format!("memory is short: {} passes over the scan", prepared.passes));
     }
 }

@@ -26,10 +26,7 @@ pub(super) fn launch(args: &LaunchArgs, console: &Console) -> Result<u8, Failure
 fn start(graph: &Graph, how: &HowArgs, registry: &Arc<Registry>, console: &Console) -> Result<u8, Failure> {
     let plan = plan(graph, how, registry)?;
     let show = Show::when(plan.nodes_of_kind("view").next().is_some(), how.view);
-    let how = Drive {
-        report: how.results.report.as_deref(),
-        show,
-    };
+    let how = Drive { report: how.results.report.as_deref(), show };
     let driven = drive(plan, console, &StreamFigures::new(console), &how)?;
     tell_series(&driven.report, console);
     Ok(driven.report.exit_code())

@@ -10,7 +10,8 @@ use beamstream_buffer::DeviceId;
 use beamstream_core::SeriesHeader;
 use beamstream_graph::{Errors, Graph, GraphError, WhenFull};
 use beamstream_node::{
-    Board, BuildContext, Built, ImageReader, Journal, KindInfo, Node, NodeError, Registry, RegistryError, Source,
+    Board, BuildContext, Built, ImageReader, Journal, KindInfo, Node, NodeError, Registry, RegistryError,
+    Source,
 };
 use beamstream_ops::Backend;
 
@@ -181,7 +182,10 @@ impl Plan {
             let node = &mut self.nodes[at];
             let PlannedRunner::Source { source, header } = &mut node.built else { continue };
             *header = source.header().map_err(|error| PlanError::Node { node: node.id.clone(), error })?;
-            let (Some(header), own) = (header.clone(), header.as_ref().map_or(0, |h| source.buffers(h))) else { continue };
+            let (Some(header), own) = (header.clone(), header.as_ref().map_or(0, |h| source.buffers(h)))
+            else {
+                continue;
+            };
             if let Some((refuser, error)) = self.sizer.refusals(at, &header).into_iter().next() {
                 return Err(PlanError::Node { node: self.nodes[refuser].id.clone(), error });
             }

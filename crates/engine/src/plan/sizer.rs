@@ -75,12 +75,18 @@ impl SeriesSizer {
     }
 
     /// The sizes of all nodes from a source on.
-    pub(crate) fn sizes(&self, source: usize, header: &SeriesHeader, own: usize) -> BTreeMap<usize, NodeSize> {
+    pub(crate) fn sizes(
+        &self,
+        source: usize,
+        header: &SeriesHeader,
+        own: usize,
+    ) -> BTreeMap<usize, NodeSize> {
         let probes = self.probes();
         let mut branch = self.branch(&probes, source, header);
         let slots = branch.held + own.max(1);
         let memory_bytes = self.source_bytes.get(&source).copied().unwrap_or(0);
-        let size = NodeSize { output: header.clone(), slots, pool_bytes: pool_bytes(slots, header), memory_bytes };
+        let size =
+            NodeSize { output: header.clone(), slots, pool_bytes: pool_bytes(slots, header), memory_bytes };
         branch.sizes.insert(source, size);
         branch.sizes
     }

@@ -66,7 +66,9 @@ impl NodeActor {
     fn launch(&self, work: Work, myself: Addr<Self>) {
         let spawned = thread::Builder::new().name(self.id.clone()).spawn(move || {
             let (exit, seat) = match work {
-                Work::Source { mut source, mut outlet, stats } => (run_source(&mut *source, &mut outlet, &stats), None),
+                Work::Source { mut source, mut outlet, stats } => {
+                    (run_source(&mut *source, &mut outlet, &stats), None)
+                }
                 Work::Node { node, seat } => run_node(node, seat),
             };
             // Sent once per worker, so the mailbox cannot grow.
@@ -125,7 +127,8 @@ impl Handler<Set> for NodeActor {
 
     fn handle(&mut self, set: Set, _cx: &mut Self::Context) -> Self::Result {
         let Set { key, value, epoch } = set;
-        let refuse = |key: &str, what: &str| SetError::Value { key: key.to_owned(), message: what.to_owned() };
+        let refuse =
+            |key: &str, what: &str| SetError::Value { key: key.to_owned(), message: what.to_owned() };
         let (reply, answer) = oneshot::channel();
         let command = Command { key: key.clone(), value: value.clone(), epoch, reply };
         let sent = match &self.commands {
@@ -137,7 +140,10 @@ impl Handler<Set> for NodeActor {
         };
         let outcome = async move {
             sent?;
-            answer.await.unwrap_or_else(|_gone| Err(refuse(&key, "the node has ended"))).map(|effect| (key, effect))
+            answer
+                .await
+                .unwrap_or_else(|_gone| Err(refuse(&key, "the node has ended")))
+                .map(|effect| (key, effect))
         };
         Box::pin(wrap_future(outcome).map(move |outcome, actor: &mut Self, _cx| {
             let (key, effect) = outcome?;

@@ -118,7 +118,11 @@ pub(crate) fn edge(names: &str, policy: Policy, capacity: Capacity) -> (EdgeSend
         Policy::Block => {
             let (sender, receiver) = bounded(capacity.blocks.max(1));
             let (token, freed) = bounded(1);
-            let room = Arc::new(Room { wanted: AtomicBool::new(false), receiver_gone: AtomicBool::new(false), token });
+            let room = Arc::new(Room {
+                wanted: AtomicBool::new(false),
+                receiver_gone: AtomicBool::new(false),
+                token,
+            });
             let capacity_bytes = capacity.bytes as u64;
             (
                 SendLane::Block { channel: sender, capacity_bytes, room: room.clone(), freed },
@@ -131,7 +135,8 @@ pub(crate) fn edge(names: &str, policy: Policy, capacity: Capacity) -> (EdgeSend
             (SendLane::Latest(queue.clone()), RecvLane::Latest { queue, filled })
         }
     };
-    let sender = EdgeSender { names: names.into(), stats: stats.clone(), lane: send_lane, long_wait_told: false };
+    let sender =
+        EdgeSender { names: names.into(), stats: stats.clone(), lane: send_lane, long_wait_told: false };
     (sender, EdgeReceiver { stats, lane: recv_lane })
 }
 
@@ -231,7 +236,11 @@ impl EdgeSender {
     fn tell_long_wait(&mut self, since: Instant) {
         if !self.long_wait_told {
             self.long_wait_told = true;
-            tracing::warn!(edge = &*self.names, "no room for {} s: the receiver is slower than the sender", since.elapsed().as_secs());
+            tracing::warn!(
+                edge = &*self.names,
+                "no room for {} s: the receiver is slower than the sender",
+                since.elapsed().as_secs()
+            );
         }
     }
 }
@@ -396,7 +405,9 @@ impl LatestInner {
 mod tests {
     use super::*;
     use beamstream_buffer::Pool;
-    use beamstream_core::{BlockMeta, ElementType, Format, FrameId, Role, SeriesHeader, SeriesId, SeriesSummary};
+    use beamstream_core::{
+        BlockMeta, ElementType, Format, FrameId, Role, SeriesHeader, SeriesId, SeriesSummary,
+    };
     use beamstream_node::StopController;
 
     const FRAME: Format = Format::frame(ElementType::U8, 10, 10);
@@ -410,7 +421,9 @@ mod tests {
     }
 
     fn block(pool: &Pool, number: u64) -> Event {
-        Event::Block(pool.lease(FRAME).unwrap().freeze(BlockMeta::new(FrameId::new(number), Role::Projection)))
+        Event::Block(
+            pool.lease(FRAME).unwrap().freeze(BlockMeta::new(FrameId::new(number), Role::Projection)),
+        )
     }
 
     fn names(receiver: &EdgeReceiver) -> Vec<String> {

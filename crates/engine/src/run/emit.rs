@@ -68,7 +68,9 @@ impl EdgeSet {
                     edge.gone = true;
                     gone = true;
                 }
-                Err(SendError::Halted) => return Err(NodeError::new(NodeErrorKind::Stopped, "the run was halted")),
+                Err(SendError::Halted) => {
+                    return Err(NodeError::new(NodeErrorKind::Stopped, "the run was halted"));
+                }
             }
         }
         self.stats.set_state(WorkerState::Working);

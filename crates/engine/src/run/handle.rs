@@ -91,8 +91,13 @@ pub(crate) struct Outcome {
 impl RunShared {
     pub(crate) fn note_change(&self, epoch: u32, node: &str, key: &str, value: &Value) {
         let at_secs = self.started.elapsed().as_secs_f64();
-        let change =
-            ParameterChange { epoch, node: node.to_owned(), key: key.to_owned(), value: value.clone(), at_secs };
+        let change = ParameterChange {
+            epoch,
+            node: node.to_owned(),
+            key: key.to_owned(),
+            value: value.clone(),
+            at_secs,
+        };
         tracing::info!(node, key, %value, epoch, "parameter changed");
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         if changes.len() < MAX_CHANGES {
@@ -111,8 +116,10 @@ impl RunShared {
             metrics::counter!("beamstream_node_blocks_total", &label).absolute(node.stats.progress());
             metrics::counter!("beamstream_node_output_bytes_total", &label).absolute(node.stats.bytes_out());
             metrics::gauge!("beamstream_node_busy_seconds", &label).set(node.stats.seconds_busy());
-            metrics::gauge!("beamstream_node_waiting_input_seconds", &label).set(node.stats.seconds_waiting_input());
-            metrics::gauge!("beamstream_node_waiting_output_seconds", &label).set(node.stats.seconds_waiting_output());
+            metrics::gauge!("beamstream_node_waiting_input_seconds", &label)
+                .set(node.stats.seconds_waiting_input());
+            metrics::gauge!("beamstream_node_waiting_output_seconds", &label)
+                .set(node.stats.seconds_waiting_output());
         }
         for edge in &self.edges {
             let label = [("edge", format!("{}->{}", edge.from, edge.to))];
@@ -217,7 +224,8 @@ impl Plan {
                 tracing::error!(%error, "the control system failed");
             }
         })?;
-        let supervisor = address.recv().map_err(|_gone| std::io::Error::other("the control thread did not start"))?;
+        let supervisor =
+            address.recv().map_err(|_gone| std::io::Error::other("the control thread did not start"))?;
         Ok(RunHandle { shared, board, supervisor, done, control: Some(control) })
     }
 }
@@ -280,9 +288,10 @@ fn wire(plan: Plan, controller: StopController, stop: &Stop) -> Wired {
         });
         let work = match (planned.built, incoming[index].take()) {
             (PlannedRunner::Source { source, .. }, _) => Work::Source { source, outlet, stats },
-            (PlannedRunner::Node(node), Some(input)) => {
-                Work::Node { node, seat: Seat { input, outlet, commands: commands_receiver, stop: stop.clone(), stats } }
-            }
+            (PlannedRunner::Node(node), Some(input)) => Work::Node {
+                node,
+                seat: Seat { input, outlet, commands: commands_receiver, stop: stop.clone(), stats },
+            },
             // The graph check has refused nodes without an input.
             (PlannedRunner::Node(_), None) => continue,
         };
@@ -328,7 +337,12 @@ impl RunHandle {
         } else {
             RunState::Running
         };
-        Status { state, elapsed: self.shared.started.elapsed(), nodes, series: self.shared.journal.all_series() }
+        Status {
+            state,
+            elapsed: self.shared.started.elapsed(),
+            nodes,
+            series: self.shared.journal.all_series(),
+        }
     }
 
     /// What the `view` nodes show.
@@ -368,7 +382,9 @@ impl RunHandle {
             Ok(outcome) => outcome,
             Err(crossbeam_channel::RecvTimeoutError::Timeout) => return None,
             // The control thread died without a word.
-            Err(crossbeam_channel::RecvTimeoutError::Disconnected) => Outcome { failures: Vec::new(), panics: 1 },
+            Err(crossbeam_channel::RecvTimeoutError::Disconnected) => {
+                Outcome { failures: Vec::new(), panics: 1 }
+            }
         };
         if let Some(control) = self.control.take() {
             // A panic there was counted above.

@@ -42,14 +42,25 @@ pub(crate) struct Supervisor {
 impl Supervisor {
     pub(crate) fn new(shared: Arc<RunShared>, done: Sender<Outcome>) -> Self {
         let count = shared.nodes.len();
-        let watched = (0..count).map(|_| Watched { progress: 0, since: Instant::now(), told: false }).collect();
-        Self { shared, nodes: Vec::new(), running: count, watched, failures: Vec::new(), panics: 0, epoch: 0, done }
+        let watched =
+            (0..count).map(|_| Watched { progress: 0, since: Instant::now(), told: false }).collect();
+        Self {
+            shared,
+            nodes: Vec::new(),
+            running: count,
+            watched,
+            failures: Vec::new(),
+            panics: 0,
+            epoch: 0,
+            done,
+        }
     }
 
     fn watch(&mut self) {
         for (node, watched) in self.shared.nodes.iter().zip(&mut self.watched) {
             let progress = node.stats.progress();
-            let stuck = node.stats.state() == WorkerState::Working && !node.is_source && progress == watched.progress;
+            let stuck =
+                node.stats.state() == WorkerState::Working && !node.is_source && progress == watched.progress;
             if !stuck {
                 *watched = Watched { progress, since: Instant::now(), told: watched.told };
             } else if !watched.told && watched.since.elapsed() >= STALL_AFTER {
@@ -165,7 +176,10 @@ impl Handler<SetParameter> for Supervisor {
         let asked = actor.send(Set { key: change.key.clone(), value: change.value.clone(), epoch });
         let shared = self.shared.clone();
         cx.spawn(wrap_future(async move {
-            let gone = |_closed| SetError::Value { key: change.key.clone(), message: "the node has ended".to_owned() };
+            let gone = |_closed| SetError::Value {
+                key: change.key.clone(),
+                message: "the node has ended".to_owned(),
+            };
             let outcome = asked.await.map_err(gone).and_then(|outcome| outcome);
             if outcome.is_ok() {
                 shared.note_change(epoch, &change.node, &change.key, &change.value);

@@ -67,7 +67,8 @@ pub(crate) fn run_source(source: &mut dyn Source, outlet: &mut Outlet, stats: &N
 /// Runs a step or sink until its input is over; gives the seat back if the node panicked.
 pub(crate) fn run_node(node: Box<dyn Node>, seat: Seat) -> (Exit, Option<Seat>) {
     let Seat { input, outlet, commands, stop, stats } = seat;
-    let mut worker = Worker { node, outlet, stop: stop.clone(), stats, series: Series::None, next_epoch: None };
+    let mut worker =
+        Worker { node, outlet, stop: stop.clone(), stats, series: Series::None, next_epoch: None };
     let exit = worker.run(&Inputs { input: &input, commands: &commands, stop: &stop });
     if let Exit::Panicked(_) = exit {
         worker.abort_series();

@@ -4,11 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
+use beamstream_core::{FrameCounts, Ledger};
 use beamstream_engine::{Plan, PlanError, PlanOptions};
 use beamstream_graph::Graph;
-use beamstream_node::prelude::*;
 use beamstream_node::ImageReader;
-use beamstream_core::{FrameCounts, Ledger};
+use beamstream_node::prelude::*;
 use serde_json::Value;
 
 /// Sends series of frames whose pixels hold the frame's number.
@@ -146,7 +146,9 @@ impl NodeConfig for ProbeSinkConfig {
 impl Node for ProbeSink {
     fn negotiate(&self, header: &SeriesHeader) -> Result<Negotiated, NodeError> {
         match self.0.refuse {
-            Some(refused) if refused == header.id.number => Err(NodeError::series("this series is not for me")),
+            Some(refused) if refused == header.id.number => {
+                Err(NodeError::series("this series is not for me"))
+            }
             _ => Ok(Negotiated::unchanged(header)),
         }
     }

@@ -28,12 +28,7 @@ fn branches_nest_and_ids_stay_apart() {
     let joined: Vec<_> = graph
         .nodes()
         .iter()
-        .map(|node| {
-            (
-                node.id.as_str(),
-                node.inputs.first().map_or("", |input| input.from_node.as_str()),
-            )
-        })
+        .map(|node| (node.id.as_str(), node.inputs.first().map_or("", |input| input.from_node.as_str())))
         .collect();
     assert_eq!(
         joined,
@@ -48,10 +43,7 @@ fn branches_nest_and_ids_stay_apart() {
             ("null_sink", "npy_sink_2"),
         ]
     );
-    assert_eq!(
-        graph.node("npy_sink_3").unwrap().parameters["path"],
-        json!("b, c")
-    );
+    assert_eq!(graph.node("npy_sink_3").unwrap().parameters["path"], json!("b, c"));
     assert_eq!(graph.node("view").unwrap().inputs[0].when_full, WhenFull::Latest);
 }
 
@@ -77,22 +69,10 @@ fn mistakes_name_their_column() {
             "phantom_source sise=32 ! null_sink",
             "launch line:1:16: unknown parameter 'sise' of kind 'phantom_source' (did you mean 'size'?)",
         ),
-        (
-            "",
-            "launch line:1:1: expected the name of a kind, found the end of the line",
-        ),
-        (
-            "phantom_source ! ",
-            "launch line:1:18: expected the name of a kind, found the end of the line",
-        ),
-        (
-            "! view",
-            "launch line:1:1: expected the name of a kind, found '!'",
-        ),
-        (
-            "[view]",
-            "launch line:1:1: expected the name of a kind, found '['",
-        ),
+        ("", "launch line:1:1: expected the name of a kind, found the end of the line"),
+        ("phantom_source ! ", "launch line:1:18: expected the name of a kind, found the end of the line"),
+        ("! view", "launch line:1:1: expected the name of a kind, found '!'"),
+        ("[view]", "launch line:1:1: expected the name of a kind, found '['"),
         (
             "phantom_source ! [view, view",
             "launch line:1:29: expected '!', ',' or ']', found the end of the line",
@@ -101,30 +81,15 @@ fn mistakes_name_their_column() {
             "phantom_source ! [view] ! view",
             "launch line:1:25: expected '!' or the end of the line, found '!'",
         ),
-        (
-            "phantom_source , view",
-            "launch line:1:16: expected KEY=VALUE or '!', found ','",
-        ),
-        (
-            "phantom_source view",
-            "launch line:1:16: expected '=' and a value behind 'view', or '!' before it",
-        ),
-        (
-            "phantom_source size='3",
-            "launch line:1:21: this quote is not closed",
-        ),
-        (
-            "phantom_source size=[3",
-            "launch line:1:21: this bracket is not closed",
-        ),
+        ("phantom_source , view", "launch line:1:16: expected KEY=VALUE or '!', found ','"),
+        ("phantom_source view", "launch line:1:16: expected '=' and a value behind 'view', or '!' before it"),
+        ("phantom_source size='3", "launch line:1:21: this quote is not closed"),
+        ("phantom_source size=[3", "launch line:1:21: this bracket is not closed"),
         (
             "phantom_source size=3 size=4 ! view",
             "launch line:1:23: 'size' stands here twice, first in line 1",
         ),
-        (
-            "phantom_source name=a ! view name=a",
-            "launch line:1:35: 'a' stands here twice, first in line 1",
-        ),
+        ("phantom_source name=a ! view name=a", "launch line:1:35: 'a' stands here twice, first in line 1"),
         (
             "phantom_source ! view input=a",
             "launch line:1:23: 'input' cannot be set in a launch line: '!' joins nodes",
@@ -137,10 +102,7 @@ fn mistakes_name_their_column() {
             "phantom_source when_full=block ! view",
             "launch line:1:16: 'phantom_source' is a source (phantom_source) and takes no input",
         ),
-        (
-            "view",
-            "launch line:1:1: 'view' (view) needs an input, for example 'input: NODE'",
-        ),
+        ("view", "launch line:1:1: 'view' (view) needs an input, for example 'input: NODE'"),
         (
             "phantom_source ! view ! view",
             "launch line:1:25: 'view' is a sink (view) and hands nothing on to 'view_2'",
@@ -161,9 +123,5 @@ fn mistakes_name_their_column() {
 #[test]
 fn depth_is_bounded() {
     let line = format!("phantom_source{}", " ! [flat_field".repeat(1000));
-    assert!(
-        launch(&line)
-            .unwrap_err()
-            .contains("at most 32 levels of branches")
-    );
+    assert!(launch(&line).unwrap_err().contains("at most 32 levels of branches"));
 }

@@ -38,12 +38,7 @@ fn key() -> impl Strategy<Value = String> {
 /// A graph of one source, steps with any parameters, and edges of all sorts.
 fn graph_json() -> impl Strategy<Value = Value> {
     let parameters = vec((key(), value()), 0..4);
-    let step = (
-        parameters,
-        any::<proptest::sample::Index>(),
-        0..4usize,
-        1..u64::MAX,
-    );
+    let step = (parameters, any::<proptest::sample::Index>(), 0..4usize, 1..u64::MAX);
     vec(step, 1..5).prop_map(|steps| {
         let mut nodes = Map::new();
         nodes.insert("0".to_owned(), serde_json::json!({"kind": "phantom_source"}));
@@ -72,12 +67,9 @@ fn escaped(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(crate::scalar::escape_references(&text)),
         Value::Array(items) => items.into_iter().map(escaped).collect(),
-        Value::Object(entries) => Value::Object(
-            entries
-                .into_iter()
-                .map(|(key, value)| (key, escaped(value)))
-                .collect(),
-        ),
+        Value::Object(entries) => {
+            Value::Object(entries.into_iter().map(|(key, value)| (key, escaped(value))).collect())
+        }
         other => other,
     }
 }

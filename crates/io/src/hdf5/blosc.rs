@@ -56,11 +56,7 @@ pub(super) fn decode_chunk(stored: &[u8], len: usize) -> Result<Vec<u8>> {
     for _ in 0..len.div_ceil(block_size) {
         let start = header.u32()? as usize;
         let block_len = block_size.min(len - out.len());
-        let streams = if flags.is_split() && block_len == block_size {
-            element_size
-        } else {
-            1
-        };
+        let streams = if flags.is_split() && block_len == block_size { element_size } else { 1 };
         let from = stored.get(start.max(HEADER_BYTES)..).unwrap_or_default();
         let mut cursor = Cursor::new(from, "a blosc chunk");
         let mut block = Vec::with_capacity(block_len);
@@ -125,19 +121,11 @@ mod tests {
 
     #[test]
     fn copied_and_stored_streams_come_back() {
-        assert_eq!(
-            decode_chunk(&chunk(0x02, 4, &[1, 2, 3, 4]), 4).unwrap(),
-            [1, 2, 3, 4]
-        );
+        assert_eq!(decode_chunk(&chunk(0x02, 4, &[1, 2, 3, 4]), 4).unwrap(), [1, 2, 3, 4]);
         // One block at 20, of two streams that did not shrink; their bytes are shuffled.
-        let streams = [
-            &20_u32.to_le_bytes()[..],
-            &2_u32.to_le_bytes(),
-            &[1, 3],
-            &2_u32.to_le_bytes(),
-            &[2, 4],
-        ]
-        .concat();
+        let streams =
+            [&20_u32.to_le_bytes()[..], &2_u32.to_le_bytes(), &[1, 3], &2_u32.to_le_bytes(), &[2, 4]]
+                .concat();
         assert_eq!(decode_chunk(&chunk(0x21, 4, &streams), 4).unwrap(), [1, 2, 3, 4]);
     }
 

@@ -35,11 +35,8 @@ pub(super) fn visit_v1(
         if entries > MAX_ENTRIES {
             return Err(Error::Malformed("a B-tree"));
         }
-        let body = file.read(
-            address + header.len() as u64,
-            used * (key_size + file.offset_size),
-            "a B-tree",
-        )?;
+        let body =
+            file.read(address + header.len() as u64, used * (key_size + file.offset_size), "a B-tree")?;
         let mut cursor = Cursor::new(&body, "a B-tree");
         let mut children = Vec::new();
         for _ in 0..used {
@@ -81,14 +78,7 @@ impl TreeV2 {
         if record_size == 0 || depth > MAX_DEPTH || node_size < 16 + record_size {
             return Err(Error::Malformed("a B-tree"));
         }
-        Ok(Self {
-            record_size,
-            kind,
-            node_size,
-            depth,
-            root,
-            root_records,
-        })
+        Ok(Self { record_size, kind, node_size, depth, root, root_records })
     }
 
     /// Calls `visit` with every record.
@@ -114,10 +104,8 @@ impl TreeV2 {
             if depth == 0 {
                 continue;
             }
-            let (count_size, total_size) = sizes
-                .get(usize::from(depth))
-                .copied()
-                .ok_or(Error::Malformed("a B-tree"))?;
+            let (count_size, total_size) =
+                sizes.get(usize::from(depth)).copied().ok_or(Error::Malformed("a B-tree"))?;
             for _ in 0..=records {
                 let child = cursor.uint(file.offset_size)?;
                 let child_records = usize::try_from(cursor.uint(count_size)?).unwrap_or(usize::MAX);
@@ -162,10 +150,7 @@ mod tests {
 
     #[test]
     fn bytes_that_hold_a_limit() {
-        let sizes: Vec<usize> = [0, 1, 255, 256, 65_535, 65_536]
-            .into_iter()
-            .map(bytes_for)
-            .collect();
+        let sizes: Vec<usize> = [0, 1, 255, 256, 65_535, 65_536].into_iter().map(bytes_for).collect();
         assert_eq!(sizes, [1, 1, 1, 2, 2, 3]);
     }
 }

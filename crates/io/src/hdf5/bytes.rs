@@ -32,10 +32,7 @@ impl<'a> Cursor<'a> {
             return Err(Error::Malformed(self.what));
         }
         let taken = self.take(size)?;
-        Ok(taken
-            .iter()
-            .rev()
-            .fold(0, |value, &byte| value << 8 | u64::from(byte)))
+        Ok(taken.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
     }
 
     pub(super) fn u8(&mut self) -> Result<u8> {
@@ -52,20 +49,12 @@ impl<'a> Cursor<'a> {
 
     /// Fails unless the next bytes are `signature`.
     pub(super) fn signature(&mut self, signature: &[u8]) -> Result<()> {
-        if self.take(signature.len())? == signature {
-            Ok(())
-        } else {
-            Err(Error::Malformed(self.what))
-        }
+        if self.take(signature.len())? == signature { Ok(()) } else { Err(Error::Malformed(self.what)) }
     }
 
     /// Bytes up to the next zero byte, which is skipped.
     pub(super) fn until_zero(&mut self) -> Result<&'a [u8]> {
-        let length = self
-            .rest()
-            .iter()
-            .position(|&b| b == 0)
-            .ok_or_else(|| self.short())?;
+        let length = self.rest().iter().position(|&b| b == 0).ok_or_else(|| self.short())?;
         let taken = self.take(length)?;
         self.skip(1)?;
         Ok(taken)

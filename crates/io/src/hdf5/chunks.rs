@@ -50,38 +50,23 @@ impl Grid<'_> {
         if file.is_undefined(address) {
             return Ok(ChunkMap::new());
         }
-        let whole = |address| Chunk {
-            address,
-            size: self.chunk_bytes,
-            filter_mask: 0,
-        };
+        let whole = |address| Chunk { address, size: self.chunk_bytes, filter_mask: 0 };
         match index {
             Index::BTreeV1 => self.by_btree_v1(file, address),
             Index::BTreeV2 => self.by_btree_v2(file, address),
             Index::Single(None) => Ok(HashMap::from([(vec![0; self.dims.len()], whole(address))])),
-            Index::Single(Some((size, filter_mask))) => Ok(HashMap::from([(
-                vec![0; self.dims.len()],
-                Chunk {
-                    address,
-                    size,
-                    filter_mask,
-                },
-            )])),
+            Index::Single(Some((size, filter_mask))) => {
+                Ok(HashMap::from([(vec![0; self.dims.len()], Chunk { address, size, filter_mask })]))
+            }
             Index::Implicit => {
-                let chunks = (0..self.count()?).map(|number| {
-                    address
-                        .checked_add(number.saturating_mul(self.chunk_bytes))
-                        .map(whole)
-                });
+                let chunks = (0..self.count()?)
+                    .map(|number| address.checked_add(number.saturating_mul(self.chunk_bytes)).map(whole));
                 self.in_order(chunks.collect(), None)
             }
             Index::FixedArray => self.in_order(fixed_array(file, address, self)?, None),
             Index::ExtensibleArray => {
                 let unlimited = self.max_dims.iter().position(Option::is_none);
-                self.in_order(
-                    ExtensibleArray::open(file, address)?.chunks(file, self)?,
-                    unlimited,
-                )
+                self.in_order(ExtensibleArray::open(file, address)?.chunks(file, self)?, unlimited)
             }
         }
     }
@@ -97,14 +82,7 @@ impl Grid<'_> {
             for edge in self.chunk {
                 position.push(cursor.uint(8)? / edge);
             }
-            found.insert(
-                position,
-                Chunk {
-                    address,
-                    size,
-                    filter_mask,
-                },
-            );
+            found.insert(position, Chunk { address, size, filter_mask });
             Ok(())
         })?;
         Ok(found)
@@ -119,19 +97,11 @@ impl Grid<'_> {
             _ => return Err(Error::Malformed("a chunk index")),
         };
         let fixed = file.offset_size + 8 * rank + if filtered { 4 } else { 0 };
-        let size_bytes = tree
-            .record_size
-            .checked_sub(fixed)
-            .ok_or(Error::Malformed("a chunk index"))?;
+        let size_bytes = tree.record_size.checked_sub(fixed).ok_or(Error::Malformed("a chunk index"))?;
         let mut found = ChunkMap::new();
         tree.visit(file, &mut |record| {
             let mut cursor = Cursor::new(record, "a chunk");
-            let chunk = read_element(
-                file,
-                &mut cursor,
-                filtered.then_some(size_bytes),
-                self.chunk_bytes,
-            )?;
+            let chunk = read_element(file, &mut cursor, filtered.then_some(size_bytes), self.chunk_bytes)?;
             let position = (0..rank).map(|_| cursor.uint(8)).collect::<Result<Vec<_>>>()?;
             found.extend(chunk.map(|chunk| (position, chunk)));
             Ok(())
@@ -141,26 +111,15 @@ impl Grid<'_> {
 
     /// Chunks along each dimension, for the largest extent where there is one.
     fn counts(&self) -> Vec<u64> {
-        let extents = self
-            .dims
-            .iter()
-            .zip(self.max_dims)
-            .map(|(dim, max)| max.unwrap_or(*dim));
-        extents
-            .zip(self.chunk)
-            .map(|(extent, edge)| extent.div_ceil(*edge))
-            .collect()
+        let extents = self.dims.iter().zip(self.max_dims).map(|(dim, max)| max.unwrap_or(*dim));
+        extents.zip(self.chunk).map(|(extent, edge)| extent.div_ceil(*edge)).collect()
     }
 
     /// Number of chunks, refused if absurd.
     fn count(&self) -> Result<u64> {
         let counts = self.counts();
-        let count = counts
-            .iter()
-            .try_fold(1_u64, |product, &count| product.checked_mul(count));
-        count
-            .filter(|count| *count <= MAX_CHUNKS)
-            .ok_or(Error::Malformed("a chunk index"))
+        let count = counts.iter().try_fold(1_u64, |product, &count| product.checked_mul(count));
+        count.filter(|count| *count <= MAX_CHUNKS).ok_or(Error::Malformed("a chunk index"))
     }
 
     /// Gives chunks that are stored in row-major order their positions; an unlimited dimension comes first.
@@ -203,21 +162,16 @@ fn read_element(
         Some(bytes) => (cursor.uint(bytes)?, cursor.u32()?),
         None => (whole, 0),
     };
-    Ok((!file.is_undefined(address)).then_some(Chunk {
-        address,
-        size,
-        filter_mask,
-    }))
+    Ok((!file.is_undefined(address)).then_some(Chunk { address, size, filter_mask }))
 }
 
 /// Bytes of the stored size within an element, `None` for chunks without filters.
 fn size_bytes(file: &File, client: u8, element_size: usize) -> Result<Option<usize>> {
     match client {
         0 if element_size == file.offset_size => Ok(None),
-        1 => element_size
-            .checked_sub(file.offset_size + 4)
-            .map(Some)
-            .ok_or(Error::Malformed("a chunk index")),
+        1 => {
+            element_size.checked_sub(file.offset_size + 4).map(Some).ok_or(Error::Malformed("a chunk index"))
+        }
         _ => Err(Error::Malformed("a chunk index")),
     }
 }
@@ -273,14 +227,7 @@ fn fixed_array(file: &File, address: u64, grid: &Grid<'_>) -> Result<Vec<Option<
         if is_set(written, number) {
             let bytes = file.read(at, elements as usize * element_size, "a chunk index")?;
             let mut cursor = Cursor::new(&bytes, "a chunk index");
-            read_elements(
-                file,
-                &mut cursor,
-                elements,
-                size_bytes,
-                grid.chunk_bytes,
-                &mut found,
-            )?;
+            read_elements(file, &mut cursor, elements, size_bytes, grid.chunk_bytes, &mut found)?;
         } else {
             found.extend((0..elements).map(|_| None));
         }
@@ -291,9 +238,7 @@ fn fixed_array(file: &File, address: u64, grid: &Grid<'_>) -> Result<Vec<Option<
 
 /// Whether a page was written; bits are counted from the most significant one.
 fn is_set(bitmap: &[u8], number: usize) -> bool {
-    bitmap
-        .get(number / 8)
-        .is_some_and(|byte| byte & (0x80 >> (number % 8)) != 0)
+    bitmap.get(number / 8).is_some_and(|byte| byte & (0x80 >> (number % 8)) != 0)
 }
 
 /// "Disk Format: Level 1H - Extensible Array": data blocks that double in size every second super block.
@@ -310,11 +255,7 @@ struct ExtensibleArray {
 
 impl ExtensibleArray {
     fn open(file: &File, address: u64) -> Result<Self> {
-        let header = file.read(
-            address,
-            12 + 6 * file.length_size + file.offset_size,
-            "a chunk index",
-        )?;
+        let header = file.read(address, 12 + 6 * file.length_size + file.offset_size, "a chunk index")?;
         let mut cursor = Cursor::new(&header, "a chunk index");
         cursor.signature(b"EAHD\0")?;
         let client = cursor.u8()?;
@@ -361,14 +302,7 @@ impl ExtensibleArray {
         let mut cursor = Cursor::new(&block, "a chunk index");
         cursor.signature(b"EAIB")?;
         cursor.skip(prefix - 4)?;
-        read_elements(
-            file,
-            &mut cursor,
-            self.index_elements,
-            self.size_bytes,
-            grid.chunk_bytes,
-            &mut found,
-        )?;
+        read_elements(file, &mut cursor, self.index_elements, self.size_bytes, grid.chunk_bytes, &mut found)?;
 
         for number in 0..super_blocks {
             let blocks = 1_u64 << (number / 2);
@@ -377,9 +311,8 @@ impl ExtensibleArray {
                 break;
             }
             let (addresses, written) = if number < listed {
-                let addresses = (0..blocks)
-                    .map(|_| cursor.uint(file.offset_size))
-                    .collect::<Result<Vec<_>>>()?;
+                let addresses =
+                    (0..blocks).map(|_| cursor.uint(file.offset_size)).collect::<Result<Vec<_>>>()?;
                 (addresses, Vec::new())
             } else {
                 let address = cursor.uint(file.offset_size)?;
@@ -409,11 +342,7 @@ impl ExtensibleArray {
 
     /// Pages of a data block; 0 for a block that is not divided.
     fn pages(&self, elements: u64) -> u64 {
-        if elements > self.page_elements {
-            elements / self.page_elements
-        } else {
-            0
-        }
+        if elements > self.page_elements { elements / self.page_elements } else { 0 }
     }
 
     /// Signature, version, client, header address and position, in front of super and data blocks.
@@ -430,10 +359,7 @@ impl ExtensibleArray {
         elements: u64,
     ) -> Result<(Vec<u64>, Vec<u8>)> {
         if file.is_undefined(address) {
-            return Ok((
-                vec![u64::MAX >> (64 - 8 * file.offset_size); blocks as usize],
-                Vec::new(),
-            ));
+            return Ok((vec![u64::MAX >> (64 - 8 * file.offset_size); blocks as usize], Vec::new()));
         }
         let prefix = self.prefix(file);
         let bitmap = blocks as usize * self.pages(elements).div_ceil(8) as usize;
@@ -443,9 +369,7 @@ impl ExtensibleArray {
         cursor.signature(b"EASB")?;
         cursor.skip(prefix - 4)?;
         let written = cursor.take(bitmap)?.to_vec();
-        let addresses = (0..blocks)
-            .map(|_| cursor.uint(file.offset_size))
-            .collect::<Result<Vec<_>>>()?;
+        let addresses = (0..blocks).map(|_| cursor.uint(file.offset_size)).collect::<Result<Vec<_>>>()?;
         Ok((addresses, written))
     }
 

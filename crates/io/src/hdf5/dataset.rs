@@ -61,15 +61,7 @@ impl Dataset {
         let filters = part(message::FILTERS).map_or(Ok(Vec::new()), Filter::parse_all)?;
         let fill = part(message::FILL_VALUE).map_or(Ok(None), fill_value)?;
         let units = object.text_attribute(file, "units").unwrap_or(None);
-        Ok(Self {
-            file: file.clone(),
-            datatype,
-            space,
-            layout,
-            filters,
-            fill,
-            units,
-        })
+        Ok(Self { file: file.clone(), datatype, space, layout, filters, fill, units })
     }
 
     /// The dataset at a path.
@@ -97,10 +89,7 @@ impl Dataset {
             return Err(Error::Unsupported(format!("{} as numbers", self.datatype.name())));
         };
         let raw = self.small()?;
-        Ok(raw
-            .chunks_exact(number.size)
-            .map(|bytes| number.value(bytes))
-            .collect())
+        Ok(raw.chunks_exact(number.size).map(|bytes| number.value(bytes)).collect())
     }
 
     /// The first text of a dataset of texts; `None` if it holds something else.
@@ -147,14 +136,8 @@ impl Layout {
         let rank = usize::from(cursor.u8()?);
         let class = cursor.u8()?;
         cursor.skip(5)?;
-        let address = if class == 0 {
-            0
-        } else {
-            cursor.uint(file.offset_size)?
-        };
-        let dims = (0..rank)
-            .map(|_| cursor.u32().map(u64::from))
-            .collect::<Result<Vec<_>>>()?;
+        let address = if class == 0 { 0 } else { cursor.uint(file.offset_size)? };
+        let dims = (0..rank).map(|_| cursor.u32().map(u64::from)).collect::<Result<Vec<_>>>()?;
         match class {
             0 => {
                 let size = cursor.u32()? as usize;
@@ -172,15 +155,11 @@ impl Layout {
                 let size = usize::from(cursor.u16()?);
                 Ok(Self::Compact(cursor.take(size)?.to_vec()))
             }
-            1 => Ok(Self::Contiguous {
-                address: cursor.uint(file.offset_size)?,
-            }),
+            1 => Ok(Self::Contiguous { address: cursor.uint(file.offset_size)? }),
             2 if version == 3 => {
                 let rank = usize::from(cursor.u8()?);
                 let address = cursor.uint(file.offset_size)?;
-                let dims = (0..rank)
-                    .map(|_| cursor.u32().map(u64::from))
-                    .collect::<Result<Vec<_>>>()?;
+                let dims = (0..rank).map(|_| cursor.u32().map(u64::from)).collect::<Result<Vec<_>>>()?;
                 Self::chunked(dims, Index::BTreeV1, address)
             }
             2 => {
@@ -212,11 +191,7 @@ impl Layout {
         if dims.is_empty() || dims.contains(&0) {
             return Err(Error::Malformed("a data layout"));
         }
-        Ok(Self::Chunked {
-            chunk: dims,
-            index,
-            address,
-        })
+        Ok(Self::Chunked { chunk: dims, index, address })
     }
 }
 
@@ -276,9 +251,7 @@ impl Frames {
         let extent = |place: Option<usize>| place.map_or(Ok(1), |dim| to_usize(dims[dim]));
         let (count, rows, columns) = (extent(places[0])?, extent(places[1])?, extent(places[2])?);
         let element_size = dataset.datatype.size();
-        let bytes = dataset
-            .checked_len()
-            .and_then(|len| len.checked_mul(element_size as u64));
+        let bytes = dataset.checked_len().and_then(|len| len.checked_mul(element_size as u64));
         let bytes = bytes.ok_or(Error::Malformed("the extent of a dataset"))?;
         let file = dataset.file.clone();
         let storage = match &dataset.layout {
@@ -290,31 +263,19 @@ impl Frames {
                 file.locate(*address, bytes, "a dataset")?;
                 Storage::Contiguous(*address)
             }
-            Layout::Chunked {
-                chunk,
-                index,
-                address,
-            } => {
+            Layout::Chunked { chunk, index, address } => {
                 for filter in &dataset.filters {
                     filter.check()?;
                 }
                 if chunk.len() != dims.len() {
                     return Err(Error::Malformed("a data layout"));
                 }
-                let size = chunk
-                    .iter()
-                    .try_fold(element_size as u64, |product, &edge| product.checked_mul(edge));
+                let size =
+                    chunk.iter().try_fold(element_size as u64, |product, &edge| product.checked_mul(edge));
                 let chunk_bytes = size.filter(|size| *size <= MAX_CHUNK_BYTES).ok_or_else(|| {
-                    Error::Unsupported(format!(
-                        "a dataset with chunks of more than {MAX_CHUNK_BYTES} bytes"
-                    ))
+                    Error::Unsupported(format!("a dataset with chunks of more than {MAX_CHUNK_BYTES} bytes"))
                 })?;
-                let grid = Grid {
-                    dims,
-                    max_dims: &dataset.space.max_dims,
-                    chunk,
-                    chunk_bytes,
-                };
+                let grid = Grid { dims, max_dims: &dataset.space.max_dims, chunk, chunk_bytes };
                 let chunks = grid.find(&file, *index, *address)?;
                 let edge = |place: Option<usize>| place.map_or(Ok(1), |dim| to_usize(chunk[dim]));
                 let edges = [edge(places[0])?, edge(places[1])?, edge(places[2])?];
@@ -331,15 +292,7 @@ impl Frames {
             }
         };
         let fill = dataset.fill.clone().filter(|fill| fill.len() == element_size);
-        Ok(Self {
-            file,
-            count,
-            rows,
-            columns,
-            element_size,
-            storage,
-            fill,
-        })
+        Ok(Self { file, count, rows, columns, element_size, storage, fill })
     }
 
     /// Bytes of decoded chunks that are kept at most.
@@ -365,10 +318,7 @@ impl Frames {
             || rows.start > rows.end
             || out.len() != rows.len() * row_bytes
         {
-            return Err(Error::NotFound(format!(
-                "frame {frame} with rows {} to {}",
-                rows.start, rows.end
-            )));
+            return Err(Error::NotFound(format!("frame {frame} with rows {} to {}", rows.start, rows.end)));
         }
         let first = (frame * self.rows + rows.start) * row_bytes;
         match &mut self.storage {
@@ -377,13 +327,7 @@ impl Frames {
             Storage::Contiguous(address) => self.file.read_into(*address + first as u64, out, "a frame")?,
             Storage::Chunked(chunked) => {
                 let fill = self.fill.as_deref();
-                chunked.read(
-                    &self.file,
-                    frame,
-                    rows,
-                    (self.columns, self.element_size, fill),
-                    out,
-                )?;
+                chunked.read(&self.file, frame, rows, (self.columns, self.element_size, fill), out)?;
             }
         }
         Ok(())
@@ -476,10 +420,7 @@ impl Cache {
             }
             self.chunks.insert(position.to_vec(), (decoded, 0));
         }
-        let (decoded, used) = self
-            .chunks
-            .get_mut(position)
-            .ok_or(Error::Malformed("a chunk"))?;
+        let (decoded, used) = self.chunks.get_mut(position).ok_or(Error::Malformed("a chunk"))?;
         *used = self.clock;
         Ok(decoded)
     }
@@ -498,10 +439,7 @@ impl Cache {
 fn three_dimensions(dims: &[u64]) -> Result<[Option<usize>; 3]> {
     let leading = dims.len().saturating_sub(3);
     if dims[..leading].iter().any(|&extent| extent != 1) {
-        return Err(Error::Unsupported(format!(
-            "a dataset of {} dimensions",
-            dims.len()
-        )));
+        return Err(Error::Unsupported(format!("a dataset of {} dimensions", dims.len())));
     }
     let mut places = [None; 3];
     for (place, dim) in places.iter_mut().rev().zip((leading..dims.len()).rev()) {
@@ -512,9 +450,7 @@ fn three_dimensions(dims: &[u64]) -> Result<[Option<usize>; 3]> {
 
 fn fill_with(out: &mut [u8], fill: Option<&[u8]>) {
     match fill {
-        Some(fill) => out
-            .chunks_exact_mut(fill.len())
-            .for_each(|element| element.copy_from_slice(fill)),
+        Some(fill) => out.chunks_exact_mut(fill.len()).for_each(|element| element.copy_from_slice(fill)),
         None => out.fill(0),
     }
 }

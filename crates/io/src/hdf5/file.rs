@@ -55,9 +55,7 @@ impl File {
         let len = file.metadata()?.len();
         let start = find_signature(&file).ok_or(Error::Malformed("the signature"))?;
         let mut block = vec![0; 128];
-        let there = usize::try_from(len - start)
-            .unwrap_or(usize::MAX)
-            .min(block.len());
+        let there = usize::try_from(len - start).unwrap_or(usize::MAX).min(block.len());
         block.truncate(there);
         file.read_exact_at(&mut block, start)?;
 
@@ -84,10 +82,7 @@ impl File {
         cursor.skip(if version < 2 { 2 * offset_size } else { 0 })?;
         let root = cursor.uint(offset_size)?;
         if end > len {
-            return Err(Error::CutOff {
-                expected: end,
-                found: len,
-            });
+            return Err(Error::CutOff { expected: end, found: len });
         }
         let linked = Mutex::default();
         Ok(Arc::new(Self {
@@ -125,11 +120,7 @@ impl File {
     /// Up to `len` bytes of metadata at `address`, fewer at the end of the file.
     pub(super) fn read_up_to(&self, address: u64, len: usize, what: &'static str) -> Result<Vec<u8>> {
         let at = self.locate(address, 0, what)?;
-        self.read(
-            address,
-            len.min(usize::try_from(self.len - at).unwrap_or(usize::MAX)),
-            what,
-        )
+        self.read(address, len.min(usize::try_from(self.len - at).unwrap_or(usize::MAX)), what)
     }
 
     /// Fills `out` with the bytes at `address`.
@@ -158,10 +149,7 @@ impl File {
         let folder = self.path.parent().unwrap_or_else(|| Path::new(""));
         let beside = name.file_name().map(|base| folder.join(base));
         let places = [Some(folder.join(name)), beside];
-        let found = places
-            .into_iter()
-            .flatten()
-            .find_map(|place| Self::open(&place).ok());
+        let found = places.into_iter().flatten().find_map(|place| Self::open(&place).ok());
         linked.insert(name.to_owned(), found.clone());
         found
     }

@@ -39,27 +39,13 @@ impl Filter {
         for _ in 0..count {
             let id = cursor.u16()?;
             // Version 2 leaves out the names of the filters of the HDF5 library itself.
-            let name_size = if version == 1 || id >= 256 {
-                usize::from(cursor.u16()?)
-            } else {
-                0
-            };
+            let name_size = if version == 1 || id >= 256 { usize::from(cursor.u16()?) } else { 0 };
             cursor.skip(2)?;
             let parameter_count = usize::from(cursor.u16()?);
-            let padded = if version == 1 {
-                name_size.next_multiple_of(8)
-            } else {
-                name_size
-            };
+            let padded = if version == 1 { name_size.next_multiple_of(8) } else { name_size };
             let name = super::bytes::text(cursor.take(padded)?);
-            let parameters = (0..parameter_count)
-                .map(|_| cursor.u32())
-                .collect::<Result<Vec<_>>>()?;
-            cursor.skip(if version == 1 && parameter_count % 2 == 1 {
-                4
-            } else {
-                0
-            })?;
+            let parameters = (0..parameter_count).map(|_| cursor.u32()).collect::<Result<Vec<_>>>()?;
+            cursor.skip(if version == 1 && parameter_count % 2 == 1 { 4 } else { 0 })?;
             filters.push(Self { id, name, parameters });
         }
         Ok(filters)
@@ -88,10 +74,7 @@ impl Filter {
     pub(super) fn check(&self) -> Result<()> {
         match self.id {
             DEFLATE | SHUFFLE | FLETCHER32 | LZF | BLOSC | LZ4 | BITSHUFFLE | ZSTD => Ok(()),
-            _ => Err(Error::Unsupported(format!(
-                "data compressed with {}",
-                self.label()
-            ))),
+            _ => Err(Error::Unsupported(format!("data compressed with {}", self.label()))),
         }
     }
 
@@ -100,18 +83,11 @@ impl Filter {
         let damaged = || Error::Malformed("a compressed chunk");
         match self.id {
             DEFLATE => inflate(stored, len),
-            SHUFFLE => Ok(unshuffle(
-                stored,
-                self.parameters.first().map_or(1, |&size| size as usize),
-            )),
+            SHUFFLE => Ok(unshuffle(stored, self.parameters.first().map_or(1, |&size| size as usize))),
             FLETCHER32 => {
                 let (data, checksum) = stored.split_last_chunk::<4>().ok_or_else(damaged)?;
                 let good = fletcher32(data) == u32::from_le_bytes(*checksum);
-                if good {
-                    Ok(data.to_vec())
-                } else {
-                    Err(Error::Malformed("the checksum of a chunk"))
-                }
+                if good { Ok(data.to_vec()) } else { Err(Error::Malformed("the checksum of a chunk")) }
             }
             LZF => lzf(stored, len).ok_or_else(damaged),
             BLOSC => super::blosc::decode_chunk(stored, len),
@@ -122,10 +98,7 @@ impl Filter {
                 Ok(decoded)
             }
             BITSHUFFLE => bitshuffle(&self.parameters, stored, len),
-            _ => Err(Error::Unsupported(format!(
-                "data compressed with {}",
-                self.label()
-            ))),
+            _ => Err(Error::Unsupported(format!("data compressed with {}", self.label()))),
         }
     }
 }
@@ -136,18 +109,11 @@ pub(super) fn undo_all(filters: &[Filter], mask: u32, stored: Vec<u8>, len: usiz
     let mut bytes = stored;
     for (at, filter) in filters.iter().enumerate().rev().filter(|(at, _)| is_active(*at)) {
         // What a filter was given is the chunk, longer by the checksums that were put on before.
-        let checksums = filters
-            .iter()
-            .enumerate()
-            .take(at)
-            .filter(|(i, f)| is_active(*i) && f.id == FLETCHER32);
+        let checksums =
+            filters.iter().enumerate().take(at).filter(|(i, f)| is_active(*i) && f.id == FLETCHER32);
         bytes = filter.undo(&bytes, len + 4 * checksums.count())?;
     }
-    if bytes.len() == len {
-        Ok(bytes)
-    } else {
-        Err(Error::Malformed("a compressed chunk"))
-    }
+    if bytes.len() == len { Ok(bytes) } else { Err(Error::Malformed("a compressed chunk")) }
 }
 
 /// Bitshuffle, alone, with LZ4 or with zstd.
@@ -162,11 +128,7 @@ fn bitshuffle(parameters: &[u32], stored: &[u8], len: usize) -> Result<Vec<u8>> 
     // As with LZ4: the size, the size of a block, then each block behind its length; a rest of less than eight
     // elements is stored as it is.
     let element_size = parameters.get(2).copied().unwrap_or(1).max(1);
-    let big_endian = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .fold(0_usize, |value, &byte| value << 8 | usize::from(byte))
-    };
+    let big_endian = |bytes: &[u8]| bytes.iter().fold(0_usize, |value, &byte| value << 8 | usize::from(byte));
     let mut cursor = Cursor::new(stored, "a compressed chunk");
     let total = big_endian(cursor.take(8)?);
     let block_bytes = big_endian(cursor.take(4)?);
@@ -225,9 +187,7 @@ fn fletcher32(data: &[u8]) -> u32 {
     const BLOCK: usize = 360;
     let (mut low, mut high) = (0_u32, 0_u32);
     let fold = |sum: u32| (sum & 0xffff) + (sum >> 16);
-    let words = data
-        .chunks(2)
-        .map(|w| u32::from(w[0]) << 8 | u32::from(w.get(1).copied().unwrap_or(0)));
+    let words = data.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w.get(1).copied().unwrap_or(0)));
     for (at, word) in words.enumerate() {
         low += word;
         high += low;
@@ -282,11 +242,7 @@ mod tests {
     #[test]
     fn shuffled_bytes_return_to_their_elements() {
         assert_eq!(unshuffle(&[1, 3, 5, 2, 4, 6], 2), [1, 2, 3, 4, 5, 6]);
-        assert_eq!(
-            unshuffle(&[1, 3, 2, 4, 9], 2),
-            [1, 2, 3, 4, 9],
-            "the odd byte stays at the end"
-        );
+        assert_eq!(unshuffle(&[1, 3, 2, 4, 9], 2), [1, 2, 3, 4, 9], "the odd byte stays at the end");
     }
 
     #[test]

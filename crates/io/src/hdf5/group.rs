@@ -49,10 +49,7 @@ fn symbol_table(file: &File, body: &[u8], found: &mut Vec<(String, Link)>) -> Re
     let names = local_heap(file, heap)?;
     let name_at = |offset: u64| {
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
-        names
-            .get(start..)
-            .map(text)
-            .ok_or(Error::Malformed("a symbol table"))
+        names.get(start..).map(text).ok_or(Error::Malformed("a symbol table"))
     };
     btree::visit_v1(file, tree, 0, file.length_size, &mut |_, node| {
         let head = file.read(node, 8, "a symbol table")?;
@@ -69,11 +66,7 @@ fn symbol_table(file: &File, body: &[u8], found: &mut Vec<(String, Link)>) -> Re
             cursor.skip(4)?;
             let scratch = u64::from(cursor.u32()?);
             cursor.skip(12)?;
-            let link = if cache_type == 2 {
-                Link::Soft(name_at(scratch)?)
-            } else {
-                Link::Hard(address)
-            };
+            let link = if cache_type == 2 { Link::Soft(name_at(scratch)?) } else { Link::Hard(address) };
             found.push((name, link));
         }
         Ok(())
@@ -94,9 +87,7 @@ fn dense_links(file: &File, body: &[u8], found: &mut Vec<(String, Link)>) -> Res
     }
     let heap = FractalHeap::open(file, heap)?;
     btree::TreeV2::open(file, index)?.visit(file, &mut |record| {
-        let id = record
-            .get(HASH_BYTES..)
-            .ok_or(Error::Malformed("link information"))?;
+        let id = record.get(HASH_BYTES..).ok_or(Error::Malformed("link information"))?;
         found.push(parse_link(file, &heap.object(file, id)?)?);
         Ok(())
     })
@@ -137,9 +128,7 @@ pub(crate) fn resolve(file: &Arc<File>, path: &str) -> Result<(Arc<File>, Object
     let mut here = String::new();
     let mut followed = 0;
     while let Some(name) = names.pop() {
-        let link = links(&file, &object)?
-            .into_iter()
-            .find(|(known, _)| *known == name);
+        let link = links(&file, &object)?.into_iter().find(|(known, _)| *known == name);
         let (_, link) = link.ok_or_else(|| Error::NotFound(format!("{here}/{name}")))?;
         followed += usize::from(!matches!(link, Link::Hard(_)));
         if followed > MAX_LINKS_FOLLOWED {
@@ -151,11 +140,7 @@ pub(crate) fn resolve(file: &Arc<File>, path: &str) -> Result<(Arc<File>, Object
                 here = format!("{here}/{name}");
             }
             Link::Soft(target) => {
-                let absolute = if target.starts_with('/') {
-                    target
-                } else {
-                    format!("{here}/{target}")
-                };
+                let absolute = if target.starts_with('/') { target } else { format!("{here}/{target}") };
                 names.extend(parts(&absolute));
                 object = Object::read(&file, file.root)?;
                 here.clear();
@@ -172,19 +157,13 @@ pub(crate) fn resolve(file: &Arc<File>, path: &str) -> Result<(Arc<File>, Object
 }
 
 fn open_linked(file: &File, link: &str, target: &Path) -> Result<Arc<File>> {
-    file.linked_file(target).ok_or_else(|| Error::BrokenLink {
-        link: link.to_owned(),
-        target: target.to_owned(),
-    })
+    file.linked_file(target)
+        .ok_or_else(|| Error::BrokenLink { link: link.to_owned(), target: target.to_owned() })
 }
 
 /// The names of a path, last one first.
 fn parts(path: &str) -> Vec<String> {
-    path.split('/')
-        .rev()
-        .filter(|name| !name.is_empty() && *name != ".")
-        .map(str::to_owned)
-        .collect()
+    path.split('/').rev().filter(|name| !name.is_empty() && *name != ".").map(str::to_owned).collect()
 }
 
 /// An object that a walk has found.
@@ -229,21 +208,14 @@ pub(crate) fn walk(file: &Arc<File>) -> Result<Vec<Node>> {
     let root = Object::read(file, file.root)?;
     let mut seen = HashSet::from([(file.path().to_owned(), root.address)]);
     let mut found = Vec::new();
-    let top = Reached {
-        file: file.clone(),
-        object: root,
-        inside: String::new(),
-    };
+    let top = Reached { file: file.clone(), object: root, inside: String::new() };
     let mut open = vec![(top, String::new(), 0)];
     while let Some((group, path, depth)) = open.pop() {
         let links = match links(&group.file, &group.object) {
             Ok(links) => links,
             Err(error) if path.is_empty() => return Err(error),
             Err(_) => {
-                found.push(Node {
-                    path,
-                    kind: NodeKind::Broken,
-                });
+                found.push(Node { path, kind: NodeKind::Broken });
                 continue;
             }
         };
@@ -271,10 +243,7 @@ pub(crate) fn walk(file: &Arc<File>) -> Result<Vec<Node>> {
                     NodeKind::Group
                 }
             };
-            found.push(Node {
-                path: child_path,
-                kind,
-            });
+            found.push(Node { path: child_path, kind });
         }
         open.extend(inner.into_iter().rev());
     }
@@ -298,17 +267,13 @@ impl Reached {
             Link::Hard(address) if address == self.object.address => return Err(Error::LinkCircle(path)),
             Link::Hard(address) => resolved((self.file.clone(), Object::read(&self.file, address)?), path),
             Link::Soft(target) => {
-                let target = if target.starts_with('/') {
-                    target
-                } else {
-                    format!("{}/{target}", self.inside)
-                };
+                let target =
+                    if target.starts_with('/') { target } else { format!("{}/{target}", self.inside) };
                 resolved(resolve(&self.file, &target)?, target)
             }
-            Link::External(target, inside) => resolved(
-                resolve(&open_linked(&self.file, &path, &target)?, &inside)?,
-                inside,
-            ),
+            Link::External(target, inside) => {
+                resolved(resolve(&open_linked(&self.file, &path, &target)?, &inside)?, inside)
+            }
         })
     }
 }

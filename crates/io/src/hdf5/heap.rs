@@ -5,11 +5,7 @@ use super::{Error, File, Result};
 
 /// The names of a version-1 group ("Disk Format: Level 1D - Local Heaps").
 pub(super) fn local_heap(file: &File, address: u64) -> Result<Vec<u8>> {
-    let header = file.read(
-        address,
-        8 + 2 * file.length_size + file.offset_size,
-        "a local heap",
-    )?;
+    let header = file.read(address, 8 + 2 * file.length_size + file.offset_size, "a local heap")?;
     let mut cursor = Cursor::new(&header, "a local heap");
     cursor.signature(b"HEAP")?;
     cursor.skip(4)?;
@@ -108,18 +104,11 @@ impl FractalHeap {
         match flags >> 4 & 3 {
             0 => {
                 let offset = cursor.uint(self.offset_bytes())?;
-                let length_bytes = self
-                    .max_direct_size
-                    .ilog2()
-                    .div_ceil(8)
-                    .min(self.max_managed_size.ilog2() / 8 + 1);
+                let length_bytes =
+                    self.max_direct_size.ilog2().div_ceil(8).min(self.max_managed_size.ilog2() / 8 + 1);
                 let length = cursor.uint(length_bytes as usize)?;
                 let address = self.locate(file, offset)?;
-                file.read(
-                    address,
-                    usize::try_from(length).unwrap_or(usize::MAX),
-                    "a fractal heap",
-                )
+                file.read(address, usize::try_from(length).unwrap_or(usize::MAX), "a fractal heap")
             }
             2 if self.id_length <= 17 => Ok(cursor.take(usize::from(flags & 0xf) + 1)?.to_vec()),
             _ => Err(Error::Unsupported("a huge object of a fractal heap".to_owned())),
@@ -133,10 +122,7 @@ impl FractalHeap {
     /// The address of a managed object: its blocks double in size from row to row.
     fn locate(&self, file: &File, offset: u64) -> Result<u64> {
         if self.root_rows == 0 {
-            return self
-                .root
-                .checked_add(offset)
-                .ok_or(Error::Malformed("a fractal heap"));
+            return self.root.checked_add(offset).ok_or(Error::Malformed("a fractal heap"));
         }
         let direct_rows = u64::from((self.max_direct_size / self.start_size).ilog2()) + 2;
         let entries_at = (5 + file.offset_size + self.offset_bytes()) as u64;
@@ -144,11 +130,7 @@ impl FractalHeap {
         // Each step down at least halves the range, so 64 steps are enough.
         for _ in 0..64 {
             let first_row = self.start_size.saturating_mul(self.table_width);
-            let row = if offset < first_row {
-                0
-            } else {
-                u64::from((offset / first_row).ilog2()) + 1
-            };
+            let row = if offset < first_row { 0 } else { u64::from((offset / first_row).ilog2()) + 1 };
             let (row_start, block_size) = match row {
                 0 => (0, self.start_size),
                 _ => (first_row << (row - 1), self.start_size << (row - 1)),
@@ -159,9 +141,7 @@ impl FractalHeap {
             let child = Cursor::new(&pointer, "a fractal heap").uint(file.offset_size)?;
             offset -= row_start + column * block_size;
             if row < direct_rows {
-                return child
-                    .checked_add(offset)
-                    .ok_or(Error::Malformed("a fractal heap"));
+                return child.checked_add(offset).ok_or(Error::Malformed("a fractal heap"));
             }
             block = child;
         }

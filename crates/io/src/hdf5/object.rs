@@ -42,10 +42,7 @@ pub(crate) struct Object {
 impl Object {
     pub(super) fn read(file: &File, address: u64) -> Result<Self> {
         let head = file.read_up_to(address, 64, "an object header")?;
-        let mut object = Self {
-            address,
-            messages: Vec::new(),
-        };
+        let mut object = Self { address, messages: Vec::new() };
         if head.starts_with(b"OHDR") {
             object.read_version_2(file, &head)?;
         } else {
@@ -80,15 +77,7 @@ impl Object {
                 let length = usize::from(cursor.u16()?);
                 let flags = cursor.u8()?;
                 cursor.skip(3)?;
-                self.add(
-                    file,
-                    Message {
-                        kind,
-                        flags,
-                        body: cursor.take(length)?.to_vec(),
-                    },
-                    &mut blocks,
-                )?;
+                self.add(file, Message { kind, flags, body: cursor.take(length)?.to_vec() }, &mut blocks)?;
             }
         }
         Ok(())
@@ -101,9 +90,7 @@ impl Object {
         cursor.skip(if flags & 0x20 != 0 { 16 } else { 0 })?;
         cursor.skip(if flags & 0x10 != 0 { 4 } else { 0 })?;
         let size = cursor.uint(1 << (flags & 3))?;
-        let size = usize::try_from(size)
-            .ok()
-            .ok_or(Error::Malformed("an object header"))?;
+        let size = usize::try_from(size).ok().ok_or(Error::Malformed("an object header"))?;
         let ordered = flags & 0x04 != 0;
 
         let first = self.address + cursor.position() as u64;
@@ -130,15 +117,7 @@ impl Object {
                 let length = usize::from(cursor.u16()?);
                 let flags = cursor.u8()?;
                 cursor.skip(prefix - 4)?;
-                self.add(
-                    file,
-                    Message {
-                        kind,
-                        flags,
-                        body: cursor.take(length)?.to_vec(),
-                    },
-                    &mut blocks,
-                )?;
+                self.add(file, Message { kind, flags, body: cursor.take(length)?.to_vec() }, &mut blocks)?;
             }
         }
         Ok(())
@@ -175,20 +154,14 @@ pub(super) fn shared_message(file: &File, reference: &[u8], kind: u16, holder: u
         return Err(Error::Malformed("a shared message"));
     }
     let head = file.read_up_to(address, 64, "a shared message")?;
-    let mut object = Object {
-        address,
-        messages: Vec::new(),
-    };
+    let mut object = Object { address, messages: Vec::new() };
     // A named datatype refers to no further one: its own messages are taken as they stand.
     if head.starts_with(b"OHDR") {
         object.read_version_2(file, &head)?;
     } else {
         object.read_version_1(file, &head)?;
     }
-    object
-        .message(kind)
-        .map(|m| m.body.clone())
-        .ok_or(Error::Malformed("a shared message"))
+    object.message(kind).map(|m| m.body.clone()).ok_or(Error::Malformed("a shared message"))
 }
 
 fn check_limits(blocks: usize, bytes: usize) -> Result<()> {

@@ -30,25 +30,15 @@ impl Dataspace {
         if rank > MAX_RANK {
             return Err(Error::Malformed("a dataspace"));
         }
-        let dims = (0..rank)
-            .map(|_| cursor.uint(file.length_size))
-            .collect::<Result<Vec<_>>>()?;
+        let dims = (0..rank).map(|_| cursor.uint(file.length_size)).collect::<Result<Vec<_>>>()?;
         let unlimited = u64::MAX >> (64 - 8 * file.length_size);
         let max_dims = if flags & 1 != 0 {
-            let read = (0..rank)
-                .map(|_| cursor.uint(file.length_size))
-                .collect::<Result<Vec<_>>>()?;
-            read.into_iter()
-                .map(|max| (max != unlimited).then_some(max))
-                .collect()
+            let read = (0..rank).map(|_| cursor.uint(file.length_size)).collect::<Result<Vec<_>>>()?;
+            read.into_iter().map(|max| (max != unlimited).then_some(max)).collect()
         } else {
             dims.iter().copied().map(Some).collect()
         };
-        Ok(Self {
-            dims,
-            max_dims,
-            is_null,
-        })
+        Ok(Self { dims, max_dims, is_null })
     }
 
     /// Number of elements, if it fits.
@@ -56,9 +46,7 @@ impl Dataspace {
         if self.is_null {
             return Some(0);
         }
-        self.dims
-            .iter()
-            .try_fold(1_u64, |product, &dim| product.checked_mul(dim))
+        self.dims.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim))
     }
 }
 
@@ -137,23 +125,11 @@ impl Datatype {
         };
         Ok(match class {
             0 if matches!(size, 1 | 2 | 4 | 8) && fills(&mut cursor)? => {
-                let class = if bits & 8 != 0 {
-                    NumberClass::Signed
-                } else {
-                    NumberClass::Unsigned
-                };
-                Self::Number(Number {
-                    size,
-                    class,
-                    big_endian,
-                })
+                let class = if bits & 8 != 0 { NumberClass::Signed } else { NumberClass::Unsigned };
+                Self::Number(Number { size, class, big_endian })
             }
             1 if matches!(size, 2 | 4 | 8) && bits & 0x40 == 0 && fills(&mut cursor)? => {
-                Self::Number(Number {
-                    size,
-                    class: NumberClass::Float,
-                    big_endian,
-                })
+                Self::Number(Number { size, class: NumberClass::Float, big_endian })
             }
             3 => Self::FixedText(size),
             9 if bits & 0xf == 1 => Self::HeapText(size),
@@ -252,11 +228,7 @@ fn parse_attribute(file: &File, body: &[u8], name: &str, holder: u64) -> Result<
     let space_size = usize::from(cursor.u16()?);
     cursor.skip(usize::from(version >= 3))?;
     let padded = |size: usize| {
-        if version == 1 {
-            size.next_multiple_of(8)
-        } else {
-            size
-        }
+        if version == 1 { size.next_multiple_of(8) } else { size }
     };
     if text(cursor.take(padded(name_size))?) != name {
         return Ok(None);
@@ -277,25 +249,12 @@ mod tests {
 
     #[test]
     fn stored_numbers_have_their_value() {
-        let number = |size, class, big_endian| Number {
-            size,
-            class,
-            big_endian,
-        };
+        let number = |size, class, big_endian| Number { size, class, big_endian };
         assert_eq!(number(2, NumberClass::Unsigned, true).value(&[0x01, 0x02]), 258.0);
         assert_eq!(number(2, NumberClass::Signed, false).value(&[0xff, 0xff]), -1.0);
-        assert_eq!(
-            number(4, NumberClass::Float, false).value(&1.5_f32.to_le_bytes()),
-            1.5
-        );
-        assert_eq!(
-            number(8, NumberClass::Float, true).value(&(-2.25_f64).to_be_bytes()),
-            -2.25
-        );
-        assert_eq!(
-            number(2, NumberClass::Float, false).value(&half::f16::from_f32(0.5).to_le_bytes()),
-            0.5
-        );
+        assert_eq!(number(4, NumberClass::Float, false).value(&1.5_f32.to_le_bytes()), 1.5);
+        assert_eq!(number(8, NumberClass::Float, true).value(&(-2.25_f64).to_be_bytes()), -2.25);
+        assert_eq!(number(2, NumberClass::Float, false).value(&half::f16::from_f32(0.5).to_le_bytes()), 0.5);
     }
 
     #[test]

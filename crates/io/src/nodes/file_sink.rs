@@ -51,29 +51,17 @@ struct OpenSeries {
 
 impl FileSink {
     pub(super) fn new(settings: SinkSettings, cx: &BuildContext) -> Result<Self, BuildError> {
-        let SinkSettings {
-            path,
-            dtype,
-            range,
-            overwrite,
-            kind_of,
-        } = settings;
+        let SinkSettings { path, dtype, range, overwrite, kind_of } = settings;
         let path = PathTemplate::new(&path).map_err(|text| BuildError::key("path", text))?;
         if let Some(element) = dtype.filter(|element| !OUTPUT_TYPES.contains(element)) {
             let known = OUTPUT_TYPES.map(ElementType::name).join(", ");
-            return Err(BuildError::key(
-                "dtype",
-                format!("expected one of {known}, found {element}"),
-            ));
+            return Err(BuildError::key("dtype", format!("expected one of {known}, found {element}")));
         }
         let is_integer = dtype.is_some_and(|element| element.integer_max().is_some());
         let range = match range {
             Some(range) => parse_range(&range).map_err(|text| BuildError::key("range", text))?,
             None if is_integer => {
-                return Err(BuildError::key(
-                    "range",
-                    "integers need a range LO:HI, found none",
-                ));
+                return Err(BuildError::key("range", "integers need a range LO:HI, found none"));
             }
             None => [0.0, 1.0],
         };
@@ -93,8 +81,7 @@ impl FileSink {
 
     /// The format in which blocks are written.
     fn written_format(&self, format: Format) -> Format {
-        self.element
-            .map_or(format, |element| format.with_element(element))
+        self.element.map_or(format, |element| format.with_element(element))
     }
 
     fn create(&self, series: &OpenSeries) -> Result<Box<dyn Output>, NodeError> {
@@ -139,9 +126,7 @@ impl Node for FileSink {
         if let Some(wanted) = self.element.filter(|wanted| *wanted != element)
             && element != ElementType::F32
         {
-            return Err(NodeError::config(format!(
-                "expected f32 to write {wanted}, found {element}"
-            )));
+            return Err(NodeError::config(format!("expected f32 to write {wanted}, found {element}")));
         }
         if header.content == Content::Frames && header.pass.count > 1 {
             let passes = header.pass.count;
@@ -150,9 +135,7 @@ impl Node for FileSink {
             )));
         }
         let mut agreed = Negotiated::unchanged(header);
-        agreed.memory_bytes = self
-            .element
-            .map_or(0, |element| header.format.with_element(element).bytes());
+        agreed.memory_bytes = self.element.map_or(0, |element| header.format.with_element(element).bytes());
         Ok(agreed)
     }
 
@@ -160,36 +143,20 @@ impl Node for FileSink {
         if !header.pass.is_first() && self.series.is_some() {
             return Ok(());
         }
-        let path = unused(
-            &self.path.expand(header.id.number, &self.date, &self.node),
-            &self.written,
-        );
+        let path = unused(&self.path.expand(header.id.number, &self.date, &self.node), &self.written);
         // Said now, not after an hour of computing.
         is_free((self.kind_of)(&path), &path, self.overwrite).map_err(output_failed)?;
         let converted = match self.element.filter(|element| *element != header.format.element) {
-            Some(element) => Some(Pool::host(
-                &self.node,
-                1,
-                header.format.with_element(element).bytes(),
-            )?),
+            Some(element) => Some(Pool::host(&self.node, 1, header.format.with_element(element).bytes())?),
             None => None,
         };
-        self.series = Some(OpenSeries {
-            header: header.clone(),
-            path,
-            output: None,
-            converted,
-            blocks: 0,
-        });
+        self.series = Some(OpenSeries { header: header.clone(), path, output: None, converted, blocks: 0 });
         Ok(())
     }
 
     fn process(&mut self, block: Block, _out: &mut Outlet) -> Result<(), NodeError> {
         let Some(mut series) = self.series.take() else {
-            return Err(NodeError::new(
-                NodeErrorKind::Internal,
-                "a block came outside a series",
-            ));
+            return Err(NodeError::new(NodeErrorKind::Internal, "a block came outside a series"));
         };
         let mut output = if let Some(output) = series.output.take() {
             output
@@ -234,9 +201,7 @@ impl Node for FileSink {
         let slices = series.header.pass.total_rows as u64;
         if series.header.content == Content::Volume && series.blocks < slices {
             let (path, blocks) = (series.path.display(), series.blocks);
-            out.journal().warn(format!(
-                "only {blocks} of {slices} slices came: {path} is not kept"
-            ));
+            out.journal().warn(format!("only {blocks} of {slices} slices came: {path} is not kept"));
             return Ok(());
         }
         let provenance = self.provenance(&series, summary, out);
@@ -257,9 +222,7 @@ fn output_failed(error: OutputError) -> NodeError {
 /// `LO:HI`, LO below HI.
 fn parse_range(text: &str) -> Result<[f32; 2], String> {
     let bound = |part: &str| part.trim().parse().ok().filter(|value: &f32| value.is_finite());
-    let bounds = text
-        .split_once(':')
-        .and_then(|(low, high)| Some([bound(low)?, bound(high)?]));
+    let bounds = text.split_once(':').and_then(|(low, high)| Some([bound(low)?, bound(high)?]));
     bounds.filter(|[low, high]| low < high).ok_or_else(|| {
         format!("'{text}' is no range of values: expected LO:HI with LO below HI, for example 0:0.05")
     })
@@ -274,16 +237,10 @@ mod tests {
     use std::fs;
 
     fn slices(rows: usize, first_row: usize) -> SeriesHeader {
-        let id = SeriesId {
-            number: 7,
-            ordinal: 0,
-        };
+        let id = SeriesId { number: 7, ordinal: 0 };
         let mut header = SeriesHeader::frames(id, Format::slice(ElementType::F32, 2));
         header.content = Content::Volume;
-        header.window = Window {
-            first_row,
-            ..Window::default()
-        };
+        header.window = Window { first_row, ..Window::default() };
         header.pass = Pass::whole(rows);
         header
     }
@@ -303,12 +260,7 @@ mod tests {
         let path = folder.path().join("{series}/slices");
         let mut node = Harness::<TiffSinkConfig>::new(json!({ "path": path })).with_header(slices(3, 2));
         node.series(&[1.0, 2.0, 3.0]);
-        let expected = [
-            "provenance.json",
-            "slice_00002.tif",
-            "slice_00003.tif",
-            "slice_00004.tif",
-        ];
+        let expected = ["provenance.json", "slice_00002.tif", "slice_00003.tif", "slice_00004.tif"];
         assert_eq!(names(&folder.path().join("7/slices")), expected);
     }
 
@@ -329,11 +281,7 @@ mod tests {
         node.series(&[1.0]);
         node.series(&[]);
         node.series(&[2.0]);
-        assert_eq!(
-            names(folder.path()),
-            ["v-2.npy", "v.npy"],
-            "the series without a frame has no file"
-        );
+        assert_eq!(names(folder.path()), ["v-2.npy", "v.npy"], "the series without a frame has no file");
     }
 
     #[test]
@@ -341,9 +289,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("v.h5");
         fs::write(&path, b"precious").unwrap();
-        let error = Harness::<Hdf5SinkConfig>::new(json!({ "path": path }))
-            .begin()
-            .unwrap_err();
+        let error = Harness::<Hdf5SinkConfig>::new(json!({ "path": path })).begin().unwrap_err();
         assert_eq!(error.kind(), NodeErrorKind::Config);
         assert!(
             error.full_text().contains("v.h5") && error.full_text().contains("--overwrite"),
@@ -362,11 +308,7 @@ mod tests {
         let mut node = Harness::<Hdf5SinkConfig>::new(settings).with_header(slices(3, 0));
         node.series(&[1.0, 2.0]);
         assert!(names(folder.path()).is_empty());
-        assert!(
-            node.warnings()[0].contains("2 of 3 slices"),
-            "{:?}",
-            node.warnings()
-        );
+        assert!(node.warnings()[0].contains("2 of 3 slices"), "{:?}", node.warnings());
     }
 
     #[test]
@@ -376,12 +318,7 @@ mod tests {
         let mut node = Harness::<RawSinkConfig>::new(json!({ "path": path }));
         for index in 0..2 {
             let mut header = slices(2, 10 + 2 * index);
-            header.pass = Pass {
-                index,
-                count: 2,
-                first_row: 2 * index,
-                total_rows: 4,
-            };
+            header.pass = Pass { index, count: 2, first_row: 2 * index, total_rows: 4 };
             node = node.with_header(header);
             node.begin().unwrap();
             for z in [2 * index + 1, 2 * index] {
@@ -402,13 +339,8 @@ mod tests {
         assert!(refusal(json!({ "path": "v", "dtype": "u8", "range": "2:1" })).contains("2:1"));
         assert!(refusal(json!({ "path": "v", "dtype": "i32" })).contains("i32"));
         let node = Harness::<TiffSinkConfig>::new(json!({ "path": "v", "dtype": "f16" }));
-        let counts = SeriesHeader::frames(
-            SeriesId {
-                number: 1,
-                ordinal: 0,
-            },
-            Format::frame(ElementType::U16, 2, 2),
-        );
+        let counts =
+            SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, Format::frame(ElementType::U16, 2, 2));
         assert!(node.with_header(counts).negotiate().is_err());
     }
 }

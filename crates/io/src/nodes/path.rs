@@ -18,9 +18,8 @@ impl PathTemplate {
         }
         let mut rest = text;
         while let Some((_, behind)) = rest.split_once('{') {
-            let (word, behind) = behind
-                .split_once('}')
-                .ok_or_else(|| format!("'{text}' has a brace without its end"))?;
+            let (word, behind) =
+                behind.split_once('}').ok_or_else(|| format!("'{text}' has a brace without its end"))?;
             if !matches!(word, "series" | "date" | "node") {
                 return Err(format!(
                     "'{{{word}}}' in a path stands for nothing: known are {{series}}, {{date}}, {{node}}"
@@ -33,11 +32,8 @@ impl PathTemplate {
 
     /// The path for a series.
     pub(super) fn expand(&self, series: u64, date: &str, node: &str) -> PathBuf {
-        let text = self
-            .0
-            .replace("{series}", &series.to_string())
-            .replace("{date}", date)
-            .replace("{node}", node);
+        let text =
+            self.0.replace("{series}", &series.to_string()).replace("{date}", date).replace("{node}", node);
         PathBuf::from(text)
     }
 }
@@ -46,17 +42,11 @@ impl PathTemplate {
 pub(super) fn unused(path: &Path, written: &HashSet<PathBuf>) -> PathBuf {
     let numbered = |number: u64| {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let ending = path
-            .extension()
-            .map(|e| format!(".{}", e.to_string_lossy()))
-            .unwrap_or_default();
+        let ending = path.extension().map(|e| format!(".{}", e.to_string_lossy())).unwrap_or_default();
         path.with_file_name(format!("{stem}-{number}{ending}"))
     };
     let paths = std::iter::once(path.to_owned()).chain((2..).map(numbered));
-    paths
-        .into_iter()
-        .find(|path| !written.contains(path))
-        .unwrap_or_else(|| path.to_owned())
+    paths.into_iter().find(|path| !written.contains(path)).unwrap_or_else(|| path.to_owned())
 }
 
 #[cfg(test)]
@@ -66,10 +56,7 @@ mod tests {
     #[test]
     fn words_in_braces_are_replaced_or_refused() {
         let template = PathTemplate::new("out/{node}/{series}-{date}.h5").unwrap();
-        assert_eq!(
-            template.expand(7, "20260101-000000", "keep"),
-            Path::new("out/keep/7-20260101-000000.h5")
-        );
+        assert_eq!(template.expand(7, "20260101-000000", "keep"), Path::new("out/keep/7-20260101-000000.h5"));
         assert!(PathTemplate::new("{serie}.h5").unwrap_err().contains("{series}"));
         assert!(PathTemplate::new("{series.h5").unwrap_err().contains("brace"));
         assert!(PathTemplate::new(" ").is_err());

@@ -73,10 +73,7 @@ impl SourceConfig for ScanSourceConfig {
         if self.band_rows == Some(0) {
             return Err(BuildError::key("band_rows", "expected 1 or more, found 0"));
         }
-        Ok(ScanSource {
-            config: self,
-            open: None,
-        })
+        Ok(ScanSource { config: self, open: None })
     }
 }
 
@@ -126,20 +123,8 @@ impl ScanSource {
 
 impl OpenScan {
     fn new(config: &ScanSourceConfig) -> Result<Self, NodeError> {
-        let ScanSourceConfig {
-            path,
-            data,
-            flats,
-            darks,
-            angles,
-            ..
-        } = config.clone();
-        let options = ScanOptions {
-            data,
-            flats,
-            darks,
-            angles,
-        };
+        let ScanSourceConfig { path, data, flats, darks, angles, .. } = config.clone();
+        let options = ScanOptions { data, flats, darks, angles };
         let scan = Scan::open(&path, &options).map_err(|error| unreadable(NodeErrorKind::Config, error))?;
         let shape = scan.info().format.shape;
         let part = |what, range: Option<IndexRange>, extent: usize| {
@@ -164,15 +149,7 @@ impl OpenScan {
         let rows = part("rows", config.rows, shape.rows)?;
         let columns = part("columns", config.columns, shape.columns)?;
         let order = sending_order(&scan);
-        Ok(Self {
-            scan,
-            rows,
-            columns,
-            bin: config.bin,
-            order,
-            stored: Vec::new(),
-            values: Vec::new(),
-        })
+        Ok(Self { scan, rows, columns, bin: config.bin, order, stored: Vec::new(), values: Vec::new() })
     }
 
     /// Rows that are sent, all passes together.
@@ -183,31 +160,16 @@ impl OpenScan {
     /// The header of a pass over `rows` of the rows that are sent.
     fn header(&self, index: usize, count: usize, rows: &Range<usize>) -> SeriesHeader {
         let info = self.scan.info();
-        let element = if self.bin > 1 {
-            ElementType::F32
-        } else {
-            info.format.element
-        };
+        let element = if self.bin > 1 { ElementType::F32 } else { info.format.element };
         let format = Format::frame(element, rows.len(), self.columns.len() / self.bin);
         let count_of = |role| info.count(role) as u64;
-        let mut header = SeriesHeader::frames(
-            SeriesId {
-                number: 0,
-                ordinal: 0,
-            },
-            format,
-        );
+        let mut header = SeriesHeader::frames(SeriesId { number: 0, ordinal: 0 }, format);
         header.window = Window {
             first_row: self.rows.start + rows.start * self.bin,
             first_column: self.columns.start,
             bin: self.bin,
         };
-        header.pass = Pass {
-            index,
-            count,
-            first_row: rows.start,
-            total_rows: self.total_rows(),
-        };
+        header.pass = Pass { index, count, first_row: rows.start, total_rows: self.total_rows() };
         header.expected_frames = Some(self.order.len() as u64);
         header.roles = Some(RoleCounts {
             darks: count_of(Role::Dark),
@@ -215,11 +177,8 @@ impl OpenScan {
             projections: count_of(Role::Projection),
             references_first: true,
         });
-        let angles = self
-            .order
-            .iter()
-            .filter(|sent| sent.role == Role::Projection)
-            .filter_map(|sent| sent.angle_rad);
+        let angles =
+            self.order.iter().filter(|sent| sent.role == Role::Projection).filter_map(|sent| sent.angle_rad);
         header.angles_rad = Some(angles.collect::<Arc<[f64]>>());
         header.pixel_size_m = info.pixel_size_m;
         header.metadata = Arc::new(serde_json::json!({
@@ -242,10 +201,7 @@ impl OpenScan {
         self.stored.resize(detector_rows.len() * row_bytes, 0);
         self.scan.read(frame, detector_rows, &mut self.stored)?;
         let columns = self.columns.start * element.size()..self.columns.end * element.size();
-        let lines = self
-            .stored
-            .chunks_exact(row_bytes)
-            .map(|line| &line[columns.clone()]);
+        let lines = self.stored.chunks_exact(row_bytes).map(|line| &line[columns.clone()]);
         if self.bin == 1 {
             for (line, to) in lines.zip(out.chunks_exact_mut(columns.len())) {
                 to.copy_from_slice(line);
@@ -269,12 +225,7 @@ fn bin_lines<'a>(
     let mut targets = out.chunks_exact_mut(4);
     for (number, line) in lines.enumerate() {
         values.resize(line.len() / element.size(), 0.0);
-        convert(
-            native(element),
-            line,
-            ElementType::F32,
-            bytemuck::cast_slice_mut(values),
-        );
+        convert(native(element), line, ElementType::F32, bytemuck::cast_slice_mut(values));
         if number % bin == 0 {
             line_sums.clear();
             line_sums.resize(values.len() / bin, 0.0);
@@ -293,12 +244,7 @@ fn bin_lines<'a>(
 /// Darks and flats first, so that projections can be corrected as they come; numbers are those of the file.
 fn sending_order(scan: &Scan) -> Vec<Sent> {
     let mut projections = 0;
-    let used = scan
-        .info()
-        .frames
-        .iter()
-        .enumerate()
-        .filter(|(_, entry)| entry.role != Role::Invalid);
+    let used = scan.info().frames.iter().enumerate().filter(|(_, entry)| entry.role != Role::Invalid);
     let mut order: Vec<Sent> = used
         .enumerate()
         .map(|(number, (frame, entry))| {
@@ -306,13 +252,7 @@ fn sending_order(scan: &Scan) -> Vec<Sent> {
             let projection = if is_projection { projections } else { 0 };
             projections += u64::from(is_projection);
             let angle_rad = entry.angle_deg.map(f64::to_radians);
-            Sent {
-                frame,
-                id: FrameId::new(number as u64),
-                role: entry.role,
-                projection,
-                angle_rad,
-            }
+            Sent { frame, id: FrameId::new(number as u64), role: entry.role, projection, angle_rad }
         })
         .collect();
     order.sort_by_key(|sent| sent.role == Role::Projection);
@@ -334,11 +274,7 @@ impl Source for ScanSource {
     fn memory_bytes(&self) -> usize {
         self.open.as_ref().map_or(0, |open| {
             let is_direct = open.bin == 1 && open.columns.len() == open.scan.info().format.shape.columns;
-            let scratch = if is_direct {
-                0
-            } else {
-                open.scan.info().format.bytes()
-            };
+            let scratch = if is_direct { 0 } else { open.scan.info().format.bytes() };
             open.scan.memory_bytes() + scratch
         })
     }
@@ -350,8 +286,7 @@ impl Source for ScanSource {
         let passes = total.div_ceil(band);
         let open = self.open()?;
         for warning in &open.scan.info().warnings {
-            out.journal()
-                .warn(format!("{}: {warning}", open.scan.info().path.display()));
+            out.journal().warn(format!("{}: {warning}", open.scan.info().path.display()));
         }
         for index in 0..passes {
             let rows = index * band..total.min((index + 1) * band);
@@ -372,10 +307,8 @@ impl Source for ScanSource {
                 let mut meta = BlockMeta::new(sent.id, sent.role);
                 meta.projection = sent.projection;
                 meta.angle_rad = sent.angle_rad;
-                meta.time = Timestamps {
-                    detector_secs: None,
-                    received_ns: started.elapsed().as_nanos() as u64,
-                };
+                meta.time =
+                    Timestamps { detector_secs: None, received_ns: started.elapsed().as_nanos() as u64 };
                 ledger.receive(sent.id);
                 out.push(lease.freeze(meta))?;
             }

@@ -135,13 +135,7 @@ impl NodeConfig for NpySinkConfig {
     fn build(self, cx: &BuildContext) -> Result<FileSink, BuildError> {
         let Self { path, overwrite } = self;
         FileSink::new(
-            SinkSettings {
-                path,
-                dtype: None,
-                range: None,
-                overwrite,
-                kind_of: |_| OutputKind::Npy,
-            },
+            SinkSettings { path, dtype: None, range: None, overwrite, kind_of: |_| OutputKind::Npy },
             cx,
         )
     }

@@ -63,10 +63,7 @@ impl Hdf5 {
         if spec.is_volume() {
             children.push(("definition", Item::Text("NXtomoproc")));
         }
-        let entry = Item::Group(
-            vec![class("NXentry"), ("default", Attribute::Text("data"))],
-            children,
-        );
+        let entry = Item::Group(vec![class("NXentry"), ("default", Attribute::Text("data"))], children);
         let root = Item::Group(
             vec![
                 class("NXroot"),
@@ -75,11 +72,7 @@ impl Hdf5 {
             ],
             vec![("entry", entry)],
         );
-        let mut hdf5 = Self {
-            root,
-            format: spec.format,
-            data_offset: 0,
-        };
+        let mut hdf5 = Self { root, format: spec.format, data_offset: 0 };
         hdf5.data_offset = (hdf5.structures(0, 0).len() as u64).next_multiple_of(ALIGNMENT);
         hdf5
     }
@@ -113,17 +106,12 @@ impl Hdf5 {
         let (count, provenance) = extents;
         let messages = match item {
             Item::Group(attributes, children) => {
-                let placed: Vec<_> = children
-                    .iter()
-                    .map(|(name, child)| (*name, self.add(child, extents, bytes)))
-                    .collect();
+                let placed: Vec<_> =
+                    children.iter().map(|(name, child)| (*name, self.add(child, extents, bytes))).collect();
                 let mut messages = vec![link_info(), (0x0a, vec![0, 0])];
                 messages.extend(placed.into_iter().map(|(name, address)| link(name, address)));
-                messages.extend(
-                    attributes
-                        .iter()
-                        .map(|(name, attribute)| attribute_message(name, attribute)),
-                );
+                messages
+                    .extend(attributes.iter().map(|(name, attribute)| attribute_message(name, attribute)));
                 messages
             }
             Item::Text(text) => {
@@ -133,27 +121,17 @@ impl Hdf5 {
                 bytes.resize((address as usize + length).next_multiple_of(8), 0);
                 dataset(&[], text_type(length), address, length as u64)
             }
-            Item::Provenance => dataset(
-                &[],
-                text_type(provenance as usize),
-                self.data_end(count),
-                provenance,
-            ),
+            Item::Provenance => {
+                dataset(&[], text_type(provenance as usize), self.data_end(count), provenance)
+            }
             Item::Data => {
-                let dims = [
-                    count,
-                    self.format.shape.rows as u64,
-                    self.format.shape.columns as u64,
-                ];
+                let dims = [count, self.format.shape.rows as u64, self.format.shape.columns as u64];
                 let size = count * self.format.bytes() as u64;
                 dataset(&dims, number_type(self.format.element), self.data_offset, size)
             }
         };
         let address = bytes.len() as u64;
-        let body: Vec<u8> = messages
-            .iter()
-            .flat_map(|(kind, body)| message(*kind, body))
-            .collect();
+        let body: Vec<u8> = messages.iter().flat_map(|(kind, body)| message(*kind, body)).collect();
         bytes.extend([1, 0]);
         bytes.extend((messages.len() as u16).to_le_bytes());
         bytes.extend(1_u32.to_le_bytes());
@@ -194,15 +172,7 @@ fn link_info() -> Message {
 
 /// A hard link to the object at `address`.
 fn link(name: &str, address: u64) -> Message {
-    (
-        0x06,
-        [
-            &[1, 0, name.len() as u8][..],
-            name.as_bytes(),
-            &address.to_le_bytes(),
-        ]
-        .concat(),
-    )
+    (0x06, [&[1, 0, name.len() as u8][..], name.as_bytes(), &address.to_le_bytes()].concat())
 }
 
 fn attribute_message(name: &str, attribute: &Attribute) -> Message {
@@ -211,11 +181,7 @@ fn attribute_message(name: &str, attribute: &Attribute) -> Message {
         Attribute::Texts(texts) => texts.as_slice(),
     };
     let length = texts.iter().map(|text| text.len()).max().unwrap_or(0).max(1);
-    let dims: &[u64] = if matches!(attribute, Attribute::Text(_)) {
-        &[]
-    } else {
-        &[texts.len() as u64]
-    };
+    let dims: &[u64] = if matches!(attribute, Attribute::Text(_)) { &[] } else { &[texts.len() as u64] };
     let (datatype, dataspace) = (text_type(length), dataspace(dims));
     let mut body = vec![1, 0];
     for size in [name.len() + 1, datatype.len(), dataspace.len()] {
@@ -237,12 +203,7 @@ fn dataset(dims: &[u64], datatype: Vec<u8>, address: u64, size: u64) -> Vec<Mess
     /// Version 2, allocated early, fill value written if set, and none is.
     const NO_FILL_VALUE: [u8; 4] = [2, 1, 2, 0];
     let layout = [&[3, 1][..], &address.to_le_bytes(), &size.to_le_bytes()].concat();
-    vec![
-        (0x01, dataspace(dims)),
-        (0x03, datatype),
-        (0x05, NO_FILL_VALUE.to_vec()),
-        (0x08, layout),
-    ]
+    vec![(0x01, dataspace(dims)), (0x03, datatype), (0x05, NO_FILL_VALUE.to_vec()), (0x08, layout)]
 }
 
 fn dataspace(dims: &[u64]) -> Vec<u8> {

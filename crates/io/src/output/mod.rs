@@ -69,11 +69,7 @@ pub fn output_kind_of(path: &Path) -> Result<OutputKind, OutputError> {
     known.map(|(_, kind)| *kind).ok_or_else(|| {
         let endings: Vec<String> = ENDINGS.iter().map(|(ending, _)| format!(".{ending}")).collect();
         let known = format!("{}, or a folder (no ending)", endings.join(", "));
-        OutputError::UnknownKind {
-            path: path.to_owned(),
-            extension,
-            known,
-        }
+        OutputError::UnknownKind { path: path.to_owned(), extension, known }
     })
 }
 
@@ -128,19 +124,10 @@ pub trait Output: Send {
 /// [`OutputError::Exists`] if there is something at the path, unless it may be overwritten; or what the system
 /// says of the place.
 pub fn create_output(kind: OutputKind, spec: &OutputSpec) -> Result<Box<dyn Output>, OutputError> {
-    let total = spec
-        .count
-        .unwrap_or(1)
-        .checked_mul(spec.format.checked_bytes().unwrap_or(usize::MAX) as u64);
+    let total = spec.count.unwrap_or(1).checked_mul(spec.format.checked_bytes().unwrap_or(usize::MAX) as u64);
     if total.is_none_or(|total| total > i64::MAX as u64) {
-        let what = format!(
-            "{:?} blocks of {} are more than a file can hold",
-            spec.count, spec.format
-        );
-        return Err(OutputError::Unsupported {
-            path: spec.path.clone(),
-            what,
-        });
+        let what = format!("{:?} blocks of {} are more than a file can hold", spec.count, spec.format);
+        return Err(OutputError::Unsupported { path: spec.path.clone(), what });
     }
     let format = spec.format;
     Ok(match kind {

@@ -30,10 +30,7 @@ pub(super) enum Places {
 impl Places {
     pub(super) fn new(spec: &OutputSpec) -> Self {
         match spec.count {
-            Some(count) => Self::Fixed {
-                first: spec.first_number,
-                count,
-            },
+            Some(count) => Self::Fixed { first: spec.first_number, count },
             None => Self::Arriving(Vec::new()),
         }
     }
@@ -68,17 +65,8 @@ impl Places {
     }
 
     pub(super) fn out_of_range(&self, target: &std::path::Path, id: FrameId) -> OutputError {
-        let first = if let Self::Fixed { first, .. } = self {
-            *first
-        } else {
-            0
-        };
-        OutputError::OutOfRange {
-            path: target.to_owned(),
-            first,
-            count: self.count(),
-            id,
-        }
+        let first = if let Self::Fixed { first, .. } = self { *first } else { 0 };
+        OutputError::OutOfRange { path: target.to_owned(), first, count: self.count(), id }
     }
 }
 
@@ -94,19 +82,9 @@ pub(super) struct Stacked<C> {
 impl<C: Container> Stacked<C> {
     pub(super) fn create(spec: &OutputSpec, container: C) -> Result<Self, OutputError> {
         let temporary = Temporary::new(&spec.path, spec.overwrite, |_| false)?;
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(temporary.path());
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(temporary.path());
         let file = file.map_err(OutputError::io(&spec.path))?;
-        Ok(Self {
-            temporary,
-            file,
-            container,
-            places: Places::new(spec),
-            block_bytes: spec.format.bytes(),
-        })
+        Ok(Self { temporary, file, container, places: Places::new(spec), block_bytes: spec.format.bytes() })
     }
 
     fn offset(&self, place: u64) -> u64 {
@@ -125,8 +103,7 @@ impl<C: Container> Stacked<C> {
             self.file.read_exact_at(&mut kept, self.offset(start as u64))?;
             let mut to = start;
             while from[to] != start {
-                self.file
-                    .read_exact_at(&mut moved, self.offset(from[to] as u64))?;
+                self.file.read_exact_at(&mut moved, self.offset(from[to] as u64))?;
                 self.file.write_all_at(&moved, self.offset(to as u64))?;
                 is_done[to] = true;
                 to = from[to];
@@ -143,19 +120,10 @@ impl<C: Container> Output for Stacked<C> {
         let target = self.temporary.target();
         if bytes.len() != self.block_bytes {
             let (path, expected) = (target.to_owned(), self.block_bytes);
-            return Err(OutputError::BlockSize {
-                path,
-                expected,
-                found: bytes.len(),
-            });
+            return Err(OutputError::BlockSize { path, expected, found: bytes.len() });
         }
-        let place = self
-            .places
-            .take(id)
-            .ok_or_else(|| self.places.out_of_range(target, id))?;
-        self.file
-            .write_all_at(bytes, self.offset(place))
-            .map_err(OutputError::io(target))
+        let place = self.places.take(id).ok_or_else(|| self.places.out_of_range(target, id))?;
+        self.file.write_all_at(bytes, self.offset(place)).map_err(OutputError::io(target))
     }
 
     fn finish(self: Box<Self>, provenance: &Value) -> Result<(), OutputError> {

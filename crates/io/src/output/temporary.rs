@@ -20,23 +20,15 @@ impl Temporary {
     /// `is_part` tells which entries a folder of this kind may hold: others keep it from being replaced.
     pub(super) fn new(target: &Path, replace: bool, is_part: fn(&str) -> bool) -> Result<Self, OutputError> {
         check_target(target, replace, is_part)?;
-        let name = target
-            .file_name()
-            .ok_or_else(|| OutputError::io(target)(io::ErrorKind::InvalidInput.into()))?;
-        let parent = target
-            .parent()
-            .filter(|parent| !parent.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
+        let name =
+            target.file_name().ok_or_else(|| OutputError::io(target)(io::ErrorKind::InvalidInput.into()))?;
+        let parent =
+            target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::create_dir_all(parent).map_err(OutputError::io(target))?;
         let path = beside(parent, name, "partial");
         // What a killed process of the same number has left.
         remove(&path).map_err(OutputError::io(&path))?;
-        Ok(Self {
-            target: target.to_owned(),
-            path,
-            replace,
-            committed: false,
-        })
+        Ok(Self { target: target.to_owned(), path, replace, committed: false })
     }
 
     /// Where to write.
@@ -83,11 +75,7 @@ impl Drop for Temporary {
 
 /// `.NAME.WORD-PID`: hidden, and told apart from those of other processes.
 fn beside(parent: &Path, name: &std::ffi::OsStr, word: &str) -> PathBuf {
-    parent.join(format!(
-        ".{}.{word}-{}",
-        name.to_string_lossy(),
-        std::process::id()
-    ))
+    parent.join(format!(".{}.{word}-{}", name.to_string_lossy(), std::process::id()))
 }
 
 /// Whether something may be written at `target`. An empty folder counts as nothing.
@@ -103,9 +91,7 @@ pub(super) fn check_target(
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             let is_file = fs::symlink_metadata(target).is_ok();
             return if is_file && !replace {
-                Err(OutputError::Exists {
-                    path: target.to_owned(),
-                })
+                Err(OutputError::Exists { path: target.to_owned() })
             } else {
                 Ok(())
             };
@@ -114,20 +100,11 @@ pub(super) fn check_target(
     };
     for entry in entries {
         if !replace {
-            return Err(OutputError::Exists {
-                path: target.to_owned(),
-            });
+            return Err(OutputError::Exists { path: target.to_owned() });
         }
-        let other = entry
-            .map_err(OutputError::io(target))?
-            .file_name()
-            .to_string_lossy()
-            .into_owned();
+        let other = entry.map_err(OutputError::io(target))?.file_name().to_string_lossy().into_owned();
         if !is_part(&other) {
-            return Err(OutputError::ForeignFolder {
-                path: target.to_owned(),
-                other,
-            });
+            return Err(OutputError::ForeignFolder { path: target.to_owned(), other });
         }
     }
     Ok(())
@@ -184,10 +161,7 @@ mod tests {
         let slices = folder.path().join("slices");
         fs::create_dir(&slices).unwrap();
         fs::write(slices.join("thesis.doc"), b"").unwrap();
-        assert!(matches!(
-            Temporary::new(&slices, false, |_| true),
-            Err(OutputError::Exists { .. })
-        ));
+        assert!(matches!(Temporary::new(&slices, false, |_| true), Err(OutputError::Exists { .. })));
         let foreign = Temporary::new(&slices, true, |name| name.ends_with(".tif"));
         assert!(matches!(foreign, Err(OutputError::ForeignFolder { other, .. }) if other == "thesis.doc"));
         assert_eq!(entries(folder.path()), ["slices", "v.h5"]);
@@ -209,9 +183,7 @@ mod tests {
     fn a_file_where_a_folder_should_be_is_named() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("file.txt"), b"").unwrap();
-        let error = Temporary::new(&folder.path().join("file.txt/v.h5"), false, |_| true)
-            .err()
-            .unwrap();
+        let error = Temporary::new(&folder.path().join("file.txt/v.h5"), false, |_| true).err().unwrap();
         assert!(error.to_string().contains("file.txt"), "{error}");
     }
 }

@@ -134,14 +134,8 @@ impl Container for TiffStack {
             let description = if page == 0 { provenance.as_str() } else { "" };
             let pixels_at = Self::HEADER_BYTES + page * block_bytes;
             let has_next = page + 1 < count;
-            let directory = Directory {
-                big: true,
-                format: self.format,
-                pixels_at,
-                description,
-                at,
-                has_next,
-            };
+            let directory =
+                Directory { big: true, format: self.format, pixels_at, description, at, has_next };
             let bytes = directory.bytes();
             file.write_all_at(&bytes, at)?;
             at += bytes.len() as u64;
@@ -165,11 +159,7 @@ impl TiffFolder {
         let temporary = Temporary::new(&spec.path, spec.overwrite, is_own_name)?;
         std::fs::create_dir(temporary.path()).map_err(OutputError::io(&spec.path))?;
         let stem = if spec.is_volume() { "slice" } else { "frame" };
-        Ok(Self {
-            temporary,
-            format: spec.format,
-            stem,
-        })
+        Ok(Self { temporary, format: spec.format, stem })
     }
 }
 
@@ -178,24 +168,14 @@ impl Output for TiffFolder {
         let expected = self.format.bytes();
         let target = self.temporary.target();
         if bytes.len() != expected {
-            return Err(OutputError::BlockSize {
-                path: target.to_owned(),
-                expected,
-                found: bytes.len(),
-            });
+            return Err(OutputError::BlockSize { path: target.to_owned(), expected, found: bytes.len() });
         }
         let name = file_name(self.stem, id);
         let big = expected > CLASSIC_MAX_BYTES;
         let pixels_at = if big { 16 } else { 8 };
         let at = (pixels_at + expected as u64).next_multiple_of(8);
-        let directory = Directory {
-            big,
-            format: self.format,
-            pixels_at,
-            description: "",
-            at,
-            has_next: false,
-        };
+        let directory =
+            Directory { big, format: self.format, pixels_at, description: "", at, has_next: false };
         let write = || {
             let mut file = File::create_new(self.temporary.path().join(&name))?;
             file.write_all(&header(big, at))?;

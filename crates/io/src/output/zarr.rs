@@ -27,12 +27,7 @@ pub(super) struct Zarr {
 impl Zarr {
     pub(super) fn create(spec: &OutputSpec) -> Result<Self, OutputError> {
         let temporary = Temporary::new(&spec.path, spec.overwrite, is_own_name)?;
-        let zarr = Self {
-            temporary,
-            places: Places::new(spec),
-            format: spec.format,
-            axes: spec.axes(),
-        };
+        let zarr = Self { temporary, places: Places::new(spec), format: spec.format, axes: spec.axes() };
         fs::create_dir_all(zarr.chunks()).map_err(OutputError::io(&spec.path))?;
         Ok(zarr)
     }
@@ -82,16 +77,9 @@ impl Output for Zarr {
         let expected = self.format.bytes();
         let target = self.temporary.target();
         if bytes.len() != expected {
-            return Err(OutputError::BlockSize {
-                path: target.to_owned(),
-                expected,
-                found: bytes.len(),
-            });
+            return Err(OutputError::BlockSize { path: target.to_owned(), expected, found: bytes.len() });
         }
-        let place = self
-            .places
-            .take(id)
-            .ok_or_else(|| self.places.out_of_range(target, id))?;
+        let place = self.places.take(id).ok_or_else(|| self.places.out_of_range(target, id))?;
         let folder = self.chunks().join(place.to_string()).join("0");
         let write = || {
             fs::create_dir_all(&folder)?;
@@ -108,10 +96,7 @@ impl Output for Zarr {
             let root = self.temporary.path();
             let group =
                 json!({ "zarr_format": 3, "node_type": "group", "attributes": { PROGRAM: provenance } });
-            fs::write(
-                root.join(ARRAY).join("zarr.json"),
-                format!("{:#}\n", self.array_metadata()),
-            )?;
+            fs::write(root.join(ARRAY).join("zarr.json"), format!("{:#}\n", self.array_metadata()))?;
             fs::write(root.join("zarr.json"), format!("{group:#}\n"))
         };
         write().map_err(OutputError::io(self.temporary.target()))?;

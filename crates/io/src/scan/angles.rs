@@ -1,12 +1,14 @@
 //! Rotation angles: from tables in files and from texts, in degrees or radians.
 
 use std::f64::consts::TAU;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::ScanError;
 
 /// Longest text file of angles.
-const MAX_TEXT_BYTES: u64 = 64 << 20;
+const MAX_TEXT_BYTES: u64 = 16 << 20;
 
 /// A table of angles as a file holds it.
 #[derive(Debug, Clone)]
@@ -33,14 +35,14 @@ impl AngleTable {
     /// # Errors
     /// [`ScanError::AngleText`] names the line that is no number.
     pub(crate) fn from_text(path: &Path) -> Result<Self, ScanError> {
-        let size = std::fs::metadata(path).map_err(ScanError::io(path))?.len();
-        if size > MAX_TEXT_BYTES {
-            return Err(ScanError::no_frames(
-                path,
-                format!("expected a text of angles, found a file of {size} bytes"),
-            ));
+        // Not the size that the file claims: devices and pipes have none.
+        let mut bytes = Vec::new();
+        let file = File::open(path).map_err(ScanError::io(path))?;
+        file.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes).map_err(ScanError::io(path))?;
+        if bytes.len() as u64 > MAX_TEXT_BYTES {
+            let expected = format!("expected a text of angles, found more than {MAX_TEXT_BYTES} bytes");
+            return Err(ScanError::no_frames(path, expected));
         }
-        let bytes = std::fs::read(path).map_err(ScanError::io(path))?;
         let text = String::from_utf8_lossy(&bytes);
         let mut values = Vec::new();
         for (at, line) in text.lines().enumerate() {
@@ -82,19 +84,11 @@ impl AngleTable {
             projections.iter().map(|&at| self.values[at]).collect()
         } else {
             let (expected, found) = (projections.len(), self.values.len());
-            return Err(ScanError::AngleCount {
-                path: self.path.clone(),
-                expected,
-                found,
-            });
+            return Err(ScanError::AngleCount { path: self.path.clone(), expected, found });
         };
         if let Some(projection) = of_projections.iter().position(|angle| !angle.is_finite()) {
             let value = of_projections[projection];
-            return Err(ScanError::AngleValue {
-                path: self.path.clone(),
-                projection,
-                value,
-            });
+            return Err(ScanError::AngleValue { path: self.path.clone(), projection, value });
         }
         Ok(match self.unit(&of_projections, warnings) {
             Unit::Degrees => of_projections,
@@ -111,20 +105,10 @@ impl AngleTable {
         if units.starts_with("rad") {
             return Unit::Radians;
         }
-        let largest = values
-            .iter()
-            .fold(0.0_f64, |largest, angle| largest.max(angle.abs()));
+        let largest = values.iter().fold(0.0_f64, |largest, angle| largest.max(angle.abs()));
         // A few projections near 0 are as likely degrees, but then the two differ little.
-        let unit = if largest <= TAU * (1.0 + 1e-6) {
-            Unit::Radians
-        } else {
-            Unit::Degrees
-        };
-        let guess = if unit == Unit::Radians {
-            "radians"
-        } else {
-            "degrees"
-        };
+        let unit = if largest <= TAU * (1.0 + 1e-6) { Unit::Radians } else { Unit::Degrees };
+        let guess = if unit == Unit::Radians { "radians" } else { "degrees" };
         warnings.push(format!(
             "{} has no unit: its angles, up to {largest:.4}, are taken for {guess}",
             self.place
@@ -135,9 +119,7 @@ impl AngleTable {
 
 /// Angles for a scan that holds none: even over half a turn, the end left out.
 pub(crate) fn even_degrees(projections: usize) -> Vec<f64> {
-    (0..projections)
-        .map(|number| 180.0 * number as f64 / projections as f64)
-        .collect()
+    (0..projections).map(|number| 180.0 * number as f64 / projections as f64).collect()
 }
 
 #[cfg(test)]
@@ -146,34 +128,20 @@ mod tests {
 
     fn table(values: &[f64], units: Option<&str>) -> AngleTable {
         let place = "/theta".to_owned();
-        AngleTable {
-            path: "scan.h5".into(),
-            place,
-            values: values.to_vec(),
-            units: units.map(str::to_owned),
-        }
+        AngleTable { path: "scan.h5".into(), place, values: values.to_vec(), units: units.map(str::to_owned) }
     }
 
     fn degrees(table: &AngleTable) -> (Vec<f64>, usize) {
         let all: Vec<usize> = (0..table.values.len()).collect();
         let mut warnings = Vec::new();
-        (
-            table.degrees_of(&all, all.len(), &mut warnings).unwrap(),
-            warnings.len(),
-        )
+        (table.degrees_of(&all, all.len(), &mut warnings).unwrap(), warnings.len())
     }
 
     #[test]
     fn units_are_obeyed_and_missing_ones_guessed_aloud() {
         assert_eq!(degrees(&table(&[0.0, 1.0], Some("deg"))), (vec![0.0, 1.0], 0));
-        assert_eq!(
-            degrees(&table(&[0.0, std::f64::consts::PI], Some("Radians"))),
-            (vec![0.0, 180.0], 0)
-        );
-        assert_eq!(
-            degrees(&table(&[0.0, std::f64::consts::PI], None)),
-            (vec![0.0, 180.0], 1)
-        );
+        assert_eq!(degrees(&table(&[0.0, std::f64::consts::PI], Some("Radians"))), (vec![0.0, 180.0], 0));
+        assert_eq!(degrees(&table(&[0.0, std::f64::consts::PI], None)), (vec![0.0, 180.0], 1));
         assert_eq!(degrees(&table(&[0.0, 179.0], Some(""))), (vec![0.0, 179.0], 1));
     }
 
@@ -181,24 +149,15 @@ mod tests {
     fn a_table_of_all_frames_is_reduced_to_projections() {
         let all = table(&[7.0, 8.0, 10.0, 20.0], Some("degrees"));
         assert_eq!(all.degrees_of(&[2, 3], 4, &mut Vec::new()).unwrap(), [10.0, 20.0]);
-        let error = all
-            .degrees_of(&[0, 1, 2], 5, &mut Vec::new())
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains('4') && error.contains('3') && error.contains("scan.h5"),
-            "{error}"
-        );
+        let error = all.degrees_of(&[0, 1, 2], 5, &mut Vec::new()).unwrap_err().to_string();
+        assert!(error.contains('4') && error.contains('3') && error.contains("scan.h5"), "{error}");
     }
 
     #[test]
     fn nan_is_refused_for_projections_only() {
         let all = table(&[f64::NAN, 1.0, f64::NAN], Some("degrees"));
         assert!(all.degrees_of(&[1], 3, &mut Vec::new()).is_ok());
-        let error = all
-            .degrees_of(&[1, 2], 3, &mut Vec::new())
-            .unwrap_err()
-            .to_string();
+        let error = all.degrees_of(&[1, 2], 3, &mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains("projection 1 is NaN"), "{error}");
     }
 

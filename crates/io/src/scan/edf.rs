@@ -91,16 +91,11 @@ impl Header {
             .map(|(key, value)| (key.trim().to_lowercase(), value.trim()))
             .collect();
         let wrong = |key: &str| {
-            let found = keys
-                .get(key)
-                .map_or("nothing".to_owned(), |value| format!("{value:?}"));
+            let found = keys.get(key).map_or("nothing".to_owned(), |value| format!("{value:?}"));
             ScanError::no_frames(path, format!("unusable {key} in the EDF header: {found}"))
         };
-        let extent = |key: &str| {
-            keys.get(key)
-                .and_then(|value| value.parse::<usize>().ok())
-                .ok_or_else(|| wrong(key))
-        };
+        let extent =
+            |key: &str| keys.get(key).and_then(|value| value.parse::<usize>().ok()).ok_or_else(|| wrong(key));
         let shape = Shape::new(extent("dim_2")?, extent("dim_1")?);
         let (class, size) = match keys.get("datatype").map(|kind| kind.to_lowercase()).as_deref() {
             Some("unsignedbyte") => (NumberClass::Unsigned, 1),
@@ -119,25 +114,11 @@ impl Header {
             Some(&"LowByteFirst") | None => false,
             Some(_) => return Err(wrong("byteorder")),
         };
-        let pixels = shape
-            .checked_len()
-            .and_then(|len| len.checked_mul(size))
-            .ok_or_else(|| wrong("dim_1"))?;
-        let stated = keys
-            .get("size")
-            .and_then(|value| value.parse::<u64>().ok())
-            .unwrap_or(0);
-        let number = Number {
-            size,
-            class,
-            big_endian,
-        };
-        Ok(Self {
-            length,
-            data_bytes: stated.max(pixels as u64),
-            shape,
-            number,
-        })
+        let pixels =
+            shape.checked_len().and_then(|len| len.checked_mul(size)).ok_or_else(|| wrong("dim_1"))?;
+        let stated = keys.get("size").and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
+        let number = Number { size, class, big_endian };
+        Ok(Self { length, data_bytes: stated.max(pixels as u64), shape, number })
     }
 }
 
@@ -161,11 +142,7 @@ mod tests {
         let header = "ByteOrder = HighByteFirst ;\nDataType = UnsignedShort ;\nDim_1 = 3 ;\nDim_2 = 1 ;\n";
         std::fs::write(
             &path,
-            [
-                frame(header, &[0, 1, 0, 2, 0, 3]),
-                frame(header, &[1, 0, 0, 5, 0, 6]),
-            ]
-            .concat(),
+            [frame(header, &[0, 1, 0, 2, 0, 3]), frame(header, &[1, 0, 0, 5, 0, 6])].concat(),
         )
         .unwrap();
         let mut scan = Scan::open(&path, &ScanOptions::default()).unwrap();
@@ -175,9 +152,7 @@ mod tests {
         assert_eq!(bytemuck::pod_collect_to_vec::<u8, u16>(&out), [256, 5, 6]);
 
         std::fs::write(&path, &frame(header, &[0, 1, 0, 2])).unwrap();
-        let text = Scan::open(&path, &ScanOptions::default())
-            .unwrap_err()
-            .to_string();
+        let text = Scan::open(&path, &ScanOptions::default()).unwrap_err().to_string();
         assert!(text.contains("cut off") && text.contains("scan.edf"), "{text}");
     }
 
@@ -190,9 +165,7 @@ mod tests {
             ("Dim_1 = 3 ;\nDim_2 = 1 ;\nDataType = Packed ;", "Packed"),
         ] {
             std::fs::write(&path, frame(header, &[])).unwrap();
-            let text = Scan::open(&path, &ScanOptions::default())
-                .unwrap_err()
-                .to_string();
+            let text = Scan::open(&path, &ScanOptions::default()).unwrap_err().to_string();
             assert!(text.contains(word), "{text}");
         }
         std::fs::write(&path, b"{\nDim_1 = 3 ;").unwrap();

@@ -104,7 +104,7 @@ pub enum ScanError {
         found: String,
     },
     /// A dataset or file that an option names is not there.
-    #[error("there is no {role} at {place}: neither a file nor a dataset of {path}", path = path.display())]
+    #[error("nothing to take the {role} from at {place}: neither a file nor a dataset of {path}", path = path.display())]
     NoPlace {
         /// The scan.
         path: PathBuf,
@@ -148,10 +148,7 @@ impl ScanError {
     }
 
     pub(crate) fn no_frames(path: &Path, what: impl Into<String>) -> Self {
-        Self::NoFrames {
-            path: path.to_owned(),
-            what: what.into(),
-        }
+        Self::NoFrames { path: path.to_owned(), what: what.into() }
     }
 }
 

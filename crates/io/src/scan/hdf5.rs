@@ -44,21 +44,13 @@ impl Hdf5Stack {
             let what = format!("{} frames of {shape} at {place} cannot be read", frames.count);
             return Err(ScanError::no_frames(path, what));
         }
-        Ok(Self {
-            path: path.to_owned(),
-            frames,
-            number,
-            stored: Vec::new(),
-        })
+        Ok(Self { path: path.to_owned(), frames, number, stored: Vec::new() })
     }
 }
 
 impl Stack for Hdf5Stack {
     fn extent(&self) -> Extent {
-        Extent {
-            frames: self.frames.count,
-            shape: Shape::new(self.frames.rows, self.frames.columns),
-        }
+        Extent { frames: self.frames.count, shape: Shape::new(self.frames.rows, self.frames.columns) }
     }
 
     fn element(&self) -> ElementType {
@@ -77,16 +69,11 @@ impl Stack for Hdf5Stack {
         out: &mut [u8],
     ) -> Result<(), ScanError> {
         if is_native_but_for_order(self.number, element) {
-            self.frames
-                .read(frame, rows, out)
-                .map_err(ScanError::hdf5(&self.path))?;
+            self.frames.read(frame, rows, out).map_err(ScanError::hdf5(&self.path))?;
             swap_to_native(self.number, out);
         } else {
-            self.stored
-                .resize(out.len() / element.size() * self.number.size, 0);
-            self.frames
-                .read(frame, rows, &mut self.stored)
-                .map_err(ScanError::hdf5(&self.path))?;
+            self.stored.resize(out.len() / element.size() * self.number.size, 0);
+            self.frames.read(frame, rows, &mut self.stored).map_err(ScanError::hdf5(&self.path))?;
             convert(self.number, &self.stored, element, out);
         }
         Ok(())
@@ -104,11 +91,7 @@ impl Tree {
     pub(super) fn open(path: &Path) -> Result<Self, ScanError> {
         let file = File::open(path).map_err(ScanError::hdf5(path))?;
         let nodes = walk(&file).map_err(ScanError::hdf5(path))?;
-        let by_path = nodes
-            .iter()
-            .enumerate()
-            .map(|(at, node)| (node.path.clone(), at))
-            .collect();
+        let by_path = nodes.iter().enumerate().map(|(at, node)| (node.path.clone(), at)).collect();
         Ok(Self { file, nodes, by_path })
     }
 
@@ -147,16 +130,12 @@ impl Tree {
                 continue;
             };
             let value = match dataset.datatype {
-                Datatype::Number(_) => dataset
-                    .numbers()
-                    .ok()
-                    .and_then(|values| values.first().map(|v| Value::from(*v))),
-                _ => dataset
-                    .first_text()
-                    .ok()
-                    .flatten()
-                    .filter(|text| text.len() <= MAX_TEXT)
-                    .map(Value::from),
+                Datatype::Number(_) => {
+                    dataset.numbers().ok().and_then(|values| values.first().map(|v| Value::from(*v)))
+                }
+                _ => {
+                    dataset.first_text().ok().flatten().filter(|text| text.len() <= MAX_TEXT).map(Value::from)
+                }
             };
             if let Some(value) = value {
                 found.insert(node.path.trim_start_matches('/').to_owned(), value);
@@ -171,11 +150,7 @@ impl Tree {
     /// The dataset that an option names: among the known ones, or anywhere that its path leads.
     pub(super) fn stack(&self, place: &str) -> Result<Hdf5Stack, ScanError> {
         let path = self.path();
-        let place = if place.starts_with('/') {
-            place.to_owned()
-        } else {
-            format!("/{place}")
-        };
+        let place = if place.starts_with('/') { place.to_owned() } else { format!("/{place}") };
         match self.dataset(&place) {
             Some(dataset) => Hdf5Stack::open(path, &place, dataset),
             None => Hdf5Stack::open(
@@ -188,22 +163,14 @@ impl Tree {
 
     /// Whether an option can mean something inside of this file.
     pub(super) fn has(&self, place: &str) -> bool {
-        let place = if place.starts_with('/') {
-            place.to_owned()
-        } else {
-            format!("/{place}")
-        };
+        let place = if place.starts_with('/') { place.to_owned() } else { format!("/{place}") };
         self.dataset(&place).is_some() || Dataset::at(&self.file, &place).is_ok()
     }
 
     /// The table of angles at a path.
     pub(super) fn angles(&self, place: &str) -> Result<AngleTable, ScanError> {
         let path = self.path();
-        let place = if place.starts_with('/') {
-            place.to_owned()
-        } else {
-            format!("/{place}")
-        };
+        let place = if place.starts_with('/') { place.to_owned() } else { format!("/{place}") };
         let found;
         let dataset = if let Some(dataset) = self.dataset(&place) {
             dataset
@@ -212,12 +179,7 @@ impl Tree {
             &found
         };
         let values = dataset.numbers().map_err(ScanError::hdf5(path))?;
-        Ok(AngleTable {
-            path: path.to_owned(),
-            place,
-            values,
-            units: dataset.units.clone(),
-        })
+        Ok(AngleTable { path: path.to_owned(), place, values, units: dataset.units.clone() })
     }
 
     /// The scan in this file; `data` names the dataset of its frames if it is not where it should be.
@@ -267,10 +229,7 @@ impl Tree {
                 self.path(),
                 "expected a three-dimensional dataset of frames, found none",
             )),
-            _ => Err(ScanError::NoLayout {
-                path: self.path().to_owned(),
-                candidates: stacks.join(", "),
-            }),
+            _ => Err(ScanError::NoLayout { path: self.path().to_owned(), candidates: stacks.join(", ") }),
         }
     }
 
@@ -301,22 +260,13 @@ impl Tree {
     /// The entry is known by its definition, and if that is missing by a key that lies beside frames.
     fn nxtomo(&self) -> Option<Result<Parts, ScanError>> {
         let is_definition = |node: &&Node| {
-            let text = node
-                .dataset()
-                .filter(|_| node.name() == "definition")
-                .map(Dataset::first_text);
+            let text = node.dataset().filter(|_| node.name() == "definition").map(Dataset::first_text);
             matches!(text, Some(Ok(Some(text))) if text == "NXtomo")
         };
-        let entry = self
-            .nodes
-            .iter()
-            .find(is_definition)
-            .map(|node| format!("{}/", node.parent()));
+        let entry = self.nodes.iter().find(is_definition).map(|node| format!("{}/", node.parent()));
         let within = entry.clone().unwrap_or_else(|| "/".to_owned());
-        let detectors = self
-            .nodes
-            .iter()
-            .filter(|n| n.path.starts_with(&within) && n.name().starts_with("image_key"));
+        let detectors =
+            self.nodes.iter().filter(|n| n.path.starts_with(&within) && n.name().starts_with("image_key"));
         let mut detectors: Vec<String> = detectors.map(|node| node.parent().to_owned()).collect();
         detectors.dedup();
         if entry.is_some() {
@@ -335,9 +285,7 @@ impl Tree {
         }
         let broken = broken?;
         // Open it again for the reason.
-        let error = Dataset::at(&self.file, &broken)
-            .err()
-            .unwrap_or(Error::NotFound(broken));
+        let error = Dataset::at(&self.file, &broken).err().unwrap_or(Error::NotFound(broken));
         Some(Err(ScanError::hdf5(self.path())(error)))
     }
 
@@ -348,15 +296,8 @@ impl Tree {
         let roles = self.roles(detector, count)?;
         let mut parts = Parts::new(ScanKind::NxTomo);
         parts.stacks.push(Box::new(stack));
-        parts.frames = roles
-            .into_iter()
-            .enumerate()
-            .map(|(frame, role)| Frame {
-                stack: 0,
-                frame,
-                role,
-            })
-            .collect();
+        parts.frames =
+            roles.into_iter().enumerate().map(|(frame, role)| Frame { stack: 0, frame, role }).collect();
         parts.pixel_size_m = self.length_m(&format!("{detector}/x_pixel_size"));
         let projections = parts.count(Role::Projection);
         if let Some(place) = self.angle_place(entry, count, projections) {
@@ -403,35 +344,17 @@ impl Tree {
             let is_number = matches!(dataset.datatype, Datatype::Number(_));
             is_number && matches!(dataset.shape(), [n] if *n == frames as u64 || *n == projections as u64)
         };
-        ["rotation_angle", "theta", "angle", "rot"]
-            .into_iter()
-            .find_map(|word| {
-                let named = |node: &&Node| node.name().to_lowercase().contains(word);
-                self.nodes
-                    .iter()
-                    .filter(fits)
-                    .find(named)
-                    .map(|node| node.path.clone())
-            })
+        ["rotation_angle", "theta", "angle", "rot"].into_iter().find_map(|word| {
+            let named = |node: &&Node| node.name().to_lowercase().contains(word);
+            self.nodes.iter().filter(fits).find(named).map(|node| node.path.clone())
+        })
     }
 
     /// A length in metres. Some files hold texts where lengths belong; these give none.
     fn length_m(&self, place: &str) -> Option<f64> {
         let dataset = self.dataset(place)?;
-        let value = dataset
-            .numbers()
-            .ok()?
-            .first()
-            .copied()
-            .filter(|v| v.is_finite() && *v > 0.0)?;
-        let factor = match dataset
-            .units
-            .as_deref()
-            .unwrap_or("m")
-            .trim()
-            .to_lowercase()
-            .as_str()
-        {
+        let value = dataset.numbers().ok()?.first().copied().filter(|v| v.is_finite() && *v > 0.0)?;
+        let factor = match dataset.units.as_deref().unwrap_or("m").trim().to_lowercase().as_str() {
             "m" | "meter" | "metre" | "" => 1.0,
             "cm" => 1e-2,
             "mm" | "millimeter" | "millimetre" => 1e-3,

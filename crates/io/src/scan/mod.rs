@@ -138,9 +138,7 @@ impl ScanInfo {
     /// The angles of the projections in degrees, in order.
     pub fn projection_angles_deg(&self) -> Vec<f64> {
         let projections = self.frames.iter().filter(|frame| frame.role == Role::Projection);
-        projections
-            .map(|frame| frame.angle_deg.unwrap_or(f64::NAN))
-            .collect()
+        projections.map(|frame| frame.angle_deg.unwrap_or(f64::NAN)).collect()
     }
 }
 
@@ -153,9 +151,7 @@ pub struct Scan {
 
 impl std::fmt::Debug for Scan {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Scan")
-            .field("info", &self.info)
-            .finish_non_exhaustive()
+        f.debug_struct("Scan").field("info", &self.info).finish_non_exhaustive()
     }
 }
 
@@ -196,15 +192,8 @@ impl Scan {
             let offset = parts.stacks.len();
             parts.stacks.extend(replacement.stacks);
             entries.retain(|(frame, _)| frame.role != role);
-            let moved = replacement.frames.into_iter().map(|f| {
-                (
-                    Frame {
-                        stack: f.stack + offset,
-                        ..f
-                    },
-                    None,
-                )
-            });
+            let moved =
+                replacement.frames.into_iter().map(|f| (Frame { stack: f.stack + offset, ..f }, None));
             entries.splice(0..0, moved);
         }
         Self::assemble(path, parts, entries)
@@ -220,22 +209,15 @@ impl Scan {
             let found = stack.extent().shape;
             if found != shape {
                 let what = frames_of(frame.role).to_owned();
-                return Err(ScanError::Shape {
-                    path: path.to_owned(),
-                    what,
-                    expected: shape,
-                    found,
-                });
+                return Err(ScanError::Shape { path: path.to_owned(), what, expected: shape, found });
             }
             if stack.element() != element {
                 element = ElementType::F32;
             }
         }
         let (frames, angles): (Vec<Frame>, Vec<Option<f64>>) = entries.into_iter().unzip();
-        let listed = frames.iter().zip(angles).map(|(frame, angle_deg)| FrameEntry {
-            role: frame.role,
-            angle_deg,
-        });
+        let listed =
+            frames.iter().zip(angles).map(|(frame, angle_deg)| FrameEntry { role: frame.role, angle_deg });
         let info = ScanInfo {
             path: path.to_owned(),
             kind: parts.kind,
@@ -246,11 +228,7 @@ impl Scan {
             metadata: parts.metadata,
             warnings: parts.warnings,
         };
-        Ok(Self {
-            info,
-            stacks: parts.stacks,
-            frames,
-        })
+        Ok(Self { info, stacks: parts.stacks, frames })
     }
 
     /// What is known of the scan.
@@ -377,11 +355,7 @@ impl Parts {
     /// Appends the frames of a stack, all of one role.
     fn add(&mut self, stack: Box<dyn Stack>, role: Role) {
         let number = self.stacks.len();
-        self.frames.extend((0..stack.extent().frames).map(|frame| Frame {
-            stack: number,
-            frame,
-            role,
-        }));
+        self.frames.extend((0..stack.extent().frames).map(|frame| Frame { stack: number, frame, role }));
         self.stacks.push(stack);
     }
 
@@ -391,9 +365,7 @@ impl Parts {
 
     /// The positions of the frames of a role.
     fn positions(&self, role: Role) -> Vec<usize> {
-        (0..self.frames.len())
-            .filter(|&at| self.frames[at].role == role)
-            .collect()
+        (0..self.frames.len()).filter(|&at| self.frames[at].role == role).collect()
     }
 }
 
@@ -415,15 +387,9 @@ impl Opened {
             return Tree::open(path).map(Self::Hdf5);
         }
         let mut start = Vec::new();
-        file.by_ref()
-            .take(2048)
-            .read_to_end(&mut start)
-            .map_err(ScanError::io(path))?;
+        file.by_ref().take(2048).read_to_end(&mut start).map_err(ScanError::io(path))?;
         let images = |kind| Ok(Self::Images(kind, path.to_owned()));
-        if self::tiff::SIGNATURES
-            .iter()
-            .any(|signature| start.starts_with(signature))
-        {
+        if self::tiff::SIGNATURES.iter().any(|signature| start.starts_with(signature)) {
             return images(ScanKind::Tiff);
         }
         if start.starts_with(npy::SIGNATURE) {
@@ -438,10 +404,7 @@ impl Opened {
         } else {
             format!("{:?}", start.escape_ascii().to_string())
         };
-        Err(ScanError::UnknownKind {
-            path: path.to_owned(),
-            found,
-        })
+        Err(ScanError::UnknownKind { path: path.to_owned(), found })
     }
 
     fn path(&self) -> &Path {
@@ -494,10 +457,7 @@ impl Opened {
             return tree.angles(place);
         }
         match Other::find(place) {
-            Some(Other {
-                path,
-                dataset: Some(dataset),
-            }) => Tree::open(&path)?.angles(&dataset),
+            Some(Other { path, dataset: Some(dataset) }) => Tree::open(&path)?.angles(&dataset),
             Some(Other { path, dataset: None }) => AngleTable::from_text(&path),
             None => Err(self.no_place("angles", place)),
         }
@@ -508,11 +468,7 @@ impl Opened {
     }
 
     fn no_place(&self, role: &'static str, place: &str) -> ScanError {
-        ScanError::NoPlace {
-            path: self.path().to_owned(),
-            role,
-            place: place.to_owned(),
-        }
+        ScanError::NoPlace { path: self.path().to_owned(), role, place: place.to_owned() }
     }
 }
 
@@ -526,16 +482,10 @@ impl Other {
     /// `FILE` or `FILE:/dataset`, if there is such a file.
     fn find(place: &str) -> Option<Self> {
         if Path::new(place).exists() {
-            return Some(Self {
-                path: place.into(),
-                dataset: None,
-            });
+            return Some(Self { path: place.into(), dataset: None });
         }
         let (file, dataset) = place.rsplit_once(":/")?;
-        Path::new(file).exists().then(|| Self {
-            path: file.into(),
-            dataset: Some(format!("/{dataset}")),
-        })
+        Path::new(file).exists().then(|| Self { path: file.into(), dataset: Some(format!("/{dataset}")) })
     }
 
     fn parts_at_dataset(&self) -> Result<Parts, ScanError> {

@@ -31,32 +31,18 @@ pub(super) fn open(path: &Path) -> Result<PlainStack, ScanError> {
         .read_to_end(&mut header)
         .map_err(ScanError::io(path))?;
     let text = String::from_utf8_lossy(&header);
-    let value = |key: &str| {
-        text.split_once(&format!("'{key}':"))
-            .map(|(_, rest)| rest.trim_start())
-    };
+    let value = |key: &str| text.split_once(&format!("'{key}':")).map(|(_, rest)| rest.trim_start());
 
-    let descr = value("descr")
-        .and_then(|rest| rest.strip_prefix('\'')?.split_once('\''))
-        .ok_or_else(damaged)?
-        .0;
+    let descr =
+        value("descr").and_then(|rest| rest.strip_prefix('\'')?.split_once('\'')).ok_or_else(damaged)?.0;
     let number = number(descr)
         .ok_or_else(|| ScanError::no_frames(path, format!("expected numbers, found {descr}")))?;
     if value("fortran_order").ok_or_else(damaged)?.starts_with("True") {
-        return Err(ScanError::no_frames(
-            path,
-            "expected an array in C order, found Fortran order",
-        ));
+        return Err(ScanError::no_frames(path, "expected an array in C order, found Fortran order"));
     }
-    let shape = value("shape")
-        .and_then(|rest| rest.strip_prefix('(')?.split_once(')'))
-        .ok_or_else(damaged)?
-        .0;
-    let extents = shape
-        .split(',')
-        .map(str::trim)
-        .filter(|extent| !extent.is_empty())
-        .map(str::parse);
+    let shape =
+        value("shape").and_then(|rest| rest.strip_prefix('(')?.split_once(')')).ok_or_else(damaged)?.0;
+    let extents = shape.split(',').map(str::trim).filter(|extent| !extent.is_empty()).map(str::parse);
     let extents: Vec<usize> = extents.collect::<Result<_, _>>().ok().ok_or_else(damaged)?;
     let (count, shape) = match extents[..] {
         [rows, columns] => (1, Shape::new(rows, columns)),
@@ -68,10 +54,8 @@ pub(super) fn open(path: &Path) -> Result<PlainStack, ScanError> {
             ));
         }
     };
-    let frame_bytes = shape
-        .checked_len()
-        .and_then(|len| len.checked_mul(number.size))
-        .ok_or_else(damaged)? as u64;
+    let frame_bytes =
+        shape.checked_len().and_then(|len| len.checked_mul(number.size)).ok_or_else(damaged)? as u64;
     let first = begin as u64 + u64::from(length);
     let offsets = (0..count as u64).map(|frame| first.saturating_add(frame.saturating_mul(frame_bytes)));
     PlainStack::new(path, file, offsets.collect(), shape, number)
@@ -92,11 +76,7 @@ fn number(descr: &str) -> Option<Number> {
         (class, size),
         (NumberClass::Float, 2 | 4 | 8) | (NumberClass::Unsigned | NumberClass::Signed, 1 | 2 | 4 | 8)
     );
-    is_known.then_some(Number {
-        size,
-        class,
-        big_endian: order == '>',
-    })
+    is_known.then_some(Number { size, class, big_endian: order == '>' })
 }
 
 #[cfg(test)]
@@ -105,11 +85,7 @@ mod tests {
 
     #[test]
     fn descriptions_are_understood() {
-        let u16_big = Number {
-            size: 2,
-            class: NumberClass::Unsigned,
-            big_endian: true,
-        };
+        let u16_big = Number { size: 2, class: NumberClass::Unsigned, big_endian: true };
         assert_eq!(number(">u2"), Some(u16_big));
         assert_eq!(number("|u1").map(|n| n.size), Some(1));
         assert!(number("<c8").is_none() && number("|O").is_none() && number("").is_none());

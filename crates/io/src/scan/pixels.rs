@@ -26,11 +26,7 @@ pub(crate) fn native(element: ElementType) -> Number {
         ElementType::I16 | ElementType::I32 => NumberClass::Signed,
         ElementType::F16 | ElementType::F32 => NumberClass::Float,
     };
-    Number {
-        size: element.size(),
-        class,
-        big_endian: cfg!(target_endian = "big"),
-    }
+    Number { size: element.size(), class, big_endian: cfg!(target_endian = "big") }
 }
 
 /// Whether stored numbers are elements as they stand, or after a swap of their bytes.
@@ -78,41 +74,17 @@ mod tests {
 
     #[test]
     fn big_endian_counts_are_swapped() {
-        let number = Number {
-            size: 2,
-            class: NumberClass::Unsigned,
-            big_endian: true,
-        };
-        assert_eq!(
-            converted(number, &[1, 2, 3, 4], ElementType::U16),
-            bytemuck::bytes_of(&[258_u16, 772])
-        );
-        assert_eq!(
-            converted(number, &[1, 2], ElementType::F32),
-            258_f32.to_ne_bytes()
-        );
+        let number = Number { size: 2, class: NumberClass::Unsigned, big_endian: true };
+        assert_eq!(converted(number, &[1, 2, 3, 4], ElementType::U16), bytemuck::bytes_of(&[258_u16, 772]));
+        assert_eq!(converted(number, &[1, 2], ElementType::F32), 258_f32.to_ne_bytes());
     }
 
     #[test]
     fn doubles_become_floats_and_bytes_with_sign_become_i16() {
-        let double = Number {
-            size: 8,
-            class: NumberClass::Float,
-            big_endian: false,
-        };
-        assert_eq!(
-            converted(double, &2.5_f64.to_le_bytes(), element_type(double)),
-            2.5_f32.to_ne_bytes()
-        );
-        let byte = Number {
-            size: 1,
-            class: NumberClass::Signed,
-            big_endian: false,
-        };
-        assert_eq!(
-            converted(byte, &[0xfe], element_type(byte)),
-            (-2_i16).to_ne_bytes()
-        );
+        let double = Number { size: 8, class: NumberClass::Float, big_endian: false };
+        assert_eq!(converted(double, &2.5_f64.to_le_bytes(), element_type(double)), 2.5_f32.to_ne_bytes());
+        let byte = Number { size: 1, class: NumberClass::Signed, big_endian: false };
+        assert_eq!(converted(byte, &[0xfe], element_type(byte)), (-2_i16).to_ne_bytes());
     }
 
     #[test]

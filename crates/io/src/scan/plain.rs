@@ -40,32 +40,19 @@ impl PlainStack {
         if offsets.is_empty() {
             return Err(ScanError::no_frames(path, "expected frames, found none"));
         }
-        if let Some(number) = offsets
-            .iter()
-            .position(|&offset| end(offset).is_none_or(|end| end > len))
-        {
+        if let Some(number) = offsets.iter().position(|&offset| end(offset).is_none_or(|end| end > len)) {
             return Err(ScanError::no_frames(
                 path,
                 format!("the file is cut off: frame {number} is not whole"),
             ));
         }
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            offsets,
-            shape,
-            number,
-            stored: Vec::new(),
-        })
+        Ok(Self { path: path.to_owned(), file, offsets, shape, number, stored: Vec::new() })
     }
 }
 
 impl Stack for PlainStack {
     fn extent(&self) -> Extent {
-        Extent {
-            frames: self.offsets.len(),
-            shape: self.shape,
-        }
+        Extent { frames: self.offsets.len(), shape: self.shape }
     }
 
     fn element(&self) -> ElementType {
@@ -86,15 +73,11 @@ impl Stack for PlainStack {
         let row_bytes = self.shape.columns * self.number.size;
         let at = self.offsets[frame] + (rows.start * row_bytes) as u64;
         if is_native_but_for_order(self.number, element) {
-            self.file
-                .read_exact_at(out, at)
-                .map_err(ScanError::io(&self.path))?;
+            self.file.read_exact_at(out, at).map_err(ScanError::io(&self.path))?;
             swap_to_native(self.number, out);
         } else {
             self.stored.resize(rows.len() * row_bytes, 0);
-            self.file
-                .read_exact_at(&mut self.stored, at)
-                .map_err(ScanError::io(&self.path))?;
+            self.file.read_exact_at(&mut self.stored, at).map_err(ScanError::io(&self.path))?;
             convert(self.number, &self.stored, element, out);
         }
         Ok(())

@@ -43,9 +43,7 @@ impl TiffFile {
         let mut limits = Limits::default();
         limits.decoding_buffer_size = MAX_FRAME_BYTES;
         limits.intermediate_buffer_size = MAX_FRAME_BYTES;
-        let mut decoder = Decoder::new(buffered)
-            .map_err(ScanError::tiff(path))?
-            .with_limits(limits);
+        let mut decoder = Decoder::new(buffered).map_err(ScanError::tiff(path))?.with_limits(limits);
         let mut pages = Vec::new();
         loop {
             let page = read_page(&mut decoder, path)?;
@@ -71,11 +69,8 @@ impl TiffFile {
             .enumerate()
             .find(|(_, page)| (page.shape, page.number) != (first.shape, first.number));
         if let Some((at, page)) = other {
-            let what = format!(
-                "page {at} as {} of {}, unlike the first page",
-                page.number.name(),
-                page.shape
-            );
+            let what =
+                format!("page {at} as {} of {}, unlike the first page", page.number.name(), page.shape);
             return Err(ScanError::Shape {
                 path: path.to_owned(),
                 what,
@@ -83,20 +78,12 @@ impl TiffFile {
                 found: page.shape,
             });
         }
-        Ok(Self {
-            path: path.to_owned(),
-            pages,
-            file,
-            decoder,
-            decoded: None,
-        })
+        Ok(Self { path: path.to_owned(), pages, file, decoder, decoded: None })
     }
 
     fn decode(&mut self, page: usize) -> Result<&[u8], ScanError> {
         if self.decoded.as_ref().is_none_or(|(known, _)| *known != page) {
-            self.decoder
-                .seek_to_image(page)
-                .map_err(ScanError::tiff(&self.path))?;
+            self.decoder.seek_to_image(page).map_err(ScanError::tiff(&self.path))?;
             let pixels = self.decoder.read_image().map_err(ScanError::tiff(&self.path))?;
             self.decoded = Some((page, native_bytes(pixels)));
         }
@@ -106,10 +93,7 @@ impl TiffFile {
 
 impl Stack for TiffFile {
     fn extent(&self) -> Extent {
-        Extent {
-            frames: self.pages.len(),
-            shape: self.pages[0].shape,
-        }
+        Extent { frames: self.pages.len(), shape: self.pages[0].shape }
     }
 
     fn element(&self) -> ElementType {
@@ -118,11 +102,7 @@ impl Stack for TiffFile {
 
     fn memory_bytes(&self) -> usize {
         let is_plain = self.pages.iter().all(|page| page.plain_at.is_some());
-        if is_plain {
-            0
-        } else {
-            2 * self.pages[0].shape.len() * self.pages[0].number.size
-        }
+        if is_plain { 0 } else { 2 * self.pages[0].shape.len() * self.pages[0].number.size }
     }
 
     fn read(
@@ -132,25 +112,17 @@ impl Stack for TiffFile {
         element: ElementType,
         out: &mut [u8],
     ) -> Result<(), ScanError> {
-        let Page {
-            shape,
-            mut number,
-            plain_at,
-        } = self.pages[frame];
+        let Page { shape, mut number, plain_at } = self.pages[frame];
         let row_bytes = shape.columns * number.size;
         let first = rows.start * row_bytes;
         match plain_at {
             Some(at) if is_native_but_for_order(number, element) => {
-                self.file
-                    .read_exact_at(out, at + first as u64)
-                    .map_err(ScanError::io(&self.path))?;
+                self.file.read_exact_at(out, at + first as u64).map_err(ScanError::io(&self.path))?;
                 swap_to_native(number, out);
             }
             Some(at) => {
                 let mut stored = vec![0; rows.len() * row_bytes];
-                self.file
-                    .read_exact_at(&mut stored, at + first as u64)
-                    .map_err(ScanError::io(&self.path))?;
+                self.file.read_exact_at(&mut stored, at + first as u64).map_err(ScanError::io(&self.path))?;
                 convert(number, &stored, element, out);
             }
             None => {
@@ -171,18 +143,10 @@ impl Stack for TiffFile {
 fn read_page(decoder: &mut Decoder<BufReader<File>>, path: &Path) -> Result<Page, ScanError> {
     let (columns, rows) = decoder.dimensions().map_err(ScanError::tiff(path))?;
     let shape = Shape::new(rows as usize, columns as usize);
-    let mut tag = |tag| {
-        decoder
-            .find_tag_unsigned_vec::<u64>(tag)
-            .map_err(ScanError::tiff(path))
-    };
+    let mut tag = |tag| decoder.find_tag_unsigned_vec::<u64>(tag).map_err(ScanError::tiff(path));
     let bits = tag(Tag::BitsPerSample)?.unwrap_or_else(|| vec![1]);
-    let format = tag(Tag::SampleFormat)?
-        .and_then(|f| f.first().copied())
-        .unwrap_or(1);
-    let compression = tag(Tag::Compression)?
-        .and_then(|c| c.first().copied())
-        .unwrap_or(1);
+    let format = tag(Tag::SampleFormat)?.and_then(|f| f.first().copied()).unwrap_or(1);
+    let compression = tag(Tag::Compression)?.and_then(|c| c.first().copied()).unwrap_or(1);
     let offsets = tag(Tag::StripOffsets)?.unwrap_or_default();
     let counts = tag(Tag::StripByteCounts)?.unwrap_or_default();
     let class = match format {
@@ -197,10 +161,7 @@ fn read_page(decoder: &mut Decoder<BufReader<File>>, path: &Path) -> Result<Page
         }
     };
     let &[bits] = bits.as_slice() else {
-        return Err(ScanError::no_frames(
-            path,
-            format!("expected one value a pixel, found {}", bits.len()),
-        ));
+        return Err(ScanError::no_frames(path, format!("expected one value a pixel, found {}", bits.len())));
     };
     if !matches!(
         (class, bits),
@@ -212,11 +173,7 @@ fn read_page(decoder: &mut Decoder<BufReader<File>>, path: &Path) -> Result<Page
         ));
     }
     let big_endian = decoder.byte_order() == ByteOrder::BigEndian;
-    let number = Number {
-        size: bits as usize / 8,
-        class,
-        big_endian,
-    };
+    let number = Number { size: bits as usize / 8, class, big_endian };
     let bytes = shape.checked_len().and_then(|len| len.checked_mul(number.size));
     let bytes = bytes.filter(|bytes| *bytes > 0 && *bytes <= MAX_FRAME_BYTES);
     let bytes =
@@ -233,28 +190,19 @@ fn read_page(decoder: &mut Decoder<BufReader<File>>, path: &Path) -> Result<Page
         .is_some_and(|sum| sum >= bytes as u64);
     let is_plain =
         compression == 1 && !offsets.is_empty() && offsets.len() == counts.len() && without_gaps && is_whole;
-    Ok(Page {
-        shape,
-        number,
-        plain_at: is_plain.then(|| offsets[0]),
-    })
+    Ok(Page { shape, number, plain_at: is_plain.then(|| offsets[0]) })
 }
 
 /// ImageJ writes stacks of more than 4 GiB as one page: the others follow it, counted in the description only.
 fn imagej_pages(decoder: &mut Decoder<BufReader<File>>, only: Page, file_len: u64) -> Option<Vec<Page>> {
     let at = only.plain_at?;
     let description = decoder.get_tag_ascii_string(Tag::ImageDescription).ok()?;
-    let images = description
-        .strip_prefix("ImageJ=")?
-        .lines()
-        .find_map(|line| line.strip_prefix("images="))?;
+    let images =
+        description.strip_prefix("ImageJ=")?.lines().find_map(|line| line.strip_prefix("images="))?;
     let images: usize = images.trim().parse().ok()?;
     let bytes = (only.shape.len() * only.number.size) as u64;
     let end = (images as u64).checked_mul(bytes)?.checked_add(at)?;
-    let pages = (0..images as u64).map(|n| Page {
-        plain_at: Some(at + n * bytes),
-        ..only
-    });
+    let pages = (0..images as u64).map(|n| Page { plain_at: Some(at + n * bytes), ..only });
     (images > 1 && images <= MAX_FRAMES && end <= file_len).then(|| pages.collect())
 }
 
@@ -289,10 +237,7 @@ impl TiffFolder {
     pub(super) fn open(folder: &Path) -> Result<Self, ScanError> {
         let files = numbered_files(folder)?;
         let Some(path) = files.first() else {
-            return Err(ScanError::no_frames(
-                folder,
-                "expected TIFF files, found none in this folder",
-            ));
+            return Err(ScanError::no_frames(folder, "expected TIFF files, found none in this folder"));
         };
         let first = TiffFile::open(path)?;
         if first.pages.len() > 1 {
@@ -303,21 +248,13 @@ impl TiffFolder {
             ));
         }
         let (shape, element) = (first.extent().shape, first.element());
-        Ok(Self {
-            files,
-            shape,
-            element,
-            open: Some((0, first)),
-        })
+        Ok(Self { files, shape, element, open: Some((0, first)) })
     }
 }
 
 impl Stack for TiffFolder {
     fn extent(&self) -> Extent {
-        Extent {
-            frames: self.files.len(),
-            shape: self.shape,
-        }
+        Extent { frames: self.files.len(), shape: self.shape }
     }
 
     fn element(&self) -> ElementType {
@@ -341,12 +278,7 @@ impl Stack for TiffFolder {
             let found = file.extent().shape;
             if found != self.shape || file.element() != self.element {
                 let what = format!("a frame of {}, after frames of {},", file.element(), self.element);
-                return Err(ScanError::Shape {
-                    path: path.clone(),
-                    what,
-                    expected: self.shape,
-                    found,
-                });
+                return Err(ScanError::Shape { path: path.clone(), what, expected: self.shape, found });
             }
             self.open = Some((frame, file));
         }
@@ -373,10 +305,7 @@ fn numbered_files(folder: &Path) -> Result<Vec<PathBuf>, ScanError> {
 
 /// The name in front of the last number, and the number.
 fn sort_key(path: &Path) -> (String, u64) {
-    let stem = path
-        .file_stem()
-        .map(|stem| stem.to_string_lossy().into_owned())
-        .unwrap_or_default();
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let end = stem.rfind(|c: char| c.is_ascii_digit()).map_or(0, |at| at + 1);
     let start = stem[..end]
         .rfind(|c: char| !c.is_ascii_digit())
@@ -393,10 +322,7 @@ mod tests {
     fn names_are_sorted_by_number() {
         let mut names = ["a_10.tif", "a_9.tif", "a_100.tif", "a_1.tif"].map(PathBuf::from);
         names.sort_by_key(|path| sort_key(path));
-        assert_eq!(
-            names.map(|n| n.display().to_string()),
-            ["a_1.tif", "a_9.tif", "a_10.tif", "a_100.tif"]
-        );
+        assert_eq!(names.map(|n| n.display().to_string()), ["a_1.tif", "a_9.tif", "a_10.tif", "a_100.tif"]);
         assert_eq!(sort_key(Path::new("dläne.tif")), (String::new(), 0));
         assert_eq!(sort_key(Path::new("ü7ü.tif")), ("ü".to_owned(), 7));
     }

@@ -27,7 +27,9 @@ impl PreviewClock {
     pub(super) fn is_due(&mut self, added: u64) -> bool {
         self.projections += added;
         match (self.every_projections, self.last) {
-            (Some(every), last) => self.projections - last.map_or(0, |(projections, _)| projections) >= every.max(1),
+            (Some(every), last) => {
+                self.projections - last.map_or(0, |(projections, _)| projections) >= every.max(1)
+            }
             (None, None) => true,
             (None, Some((_, when))) => when.elapsed() >= self.pause,
         }

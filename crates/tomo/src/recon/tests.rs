@@ -12,7 +12,8 @@ fn angles() -> Vec<f64> {
 }
 
 fn header(announce: bool) -> SeriesHeader {
-    let mut header = SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, Format::frame(ElementType::F32, 2, N));
+    let mut header =
+        SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, Format::frame(ElementType::F32, 2, N));
     if announce {
         header.angles_rad = Some(angles().into());
     }
@@ -21,12 +22,17 @@ fn header(announce: bool) -> SeriesHeader {
 }
 
 /// Feeds the phantom's projections in some order and gives the slices.
-fn volume(settings: serde_json::Value, announce: bool, order: impl IntoIterator<Item = usize>) -> Vec<Vec<f32>> {
+fn volume(
+    settings: serde_json::Value,
+    announce: bool,
+    order: impl IntoIterator<Item = usize>,
+) -> Vec<Vec<f32>> {
     let mut node = Harness::<ReconConfig>::new(settings).with_header(header(announce));
     node.begin().unwrap();
     let rows: Vec<Vec<f32>> = [0.0, 0.1].iter().map(|z| phantom::sinogram(N, &angles(), *z, 22.5)).collect();
     for number in order {
-        let pixels: Vec<f32> = rows.iter().flat_map(|row| row[number * N..(number + 1) * N].to_vec()).collect();
+        let pixels: Vec<f32> =
+            rows.iter().flat_map(|row| row[number * N..(number + 1) * N].to_vec()).collect();
         let mut meta = BlockMeta::new(FrameId::new(number as u64), Role::Projection);
         meta.projection = number as u64;
         meta.angle_rad = Some(angles()[number]);
@@ -90,7 +96,8 @@ fn what_cannot_be_is_named() {
     };
     assert!(refusal(json!({ "rotation_axis": 5000 })).contains("5000"));
     assert!(refusal(json!({ "rows": "1:9" })).contains("1:9"));
-    let counts = SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, Format::frame(ElementType::U16, 2, N));
+    let counts =
+        SeriesHeader::frames(SeriesId { number: 1, ordinal: 0 }, Format::frame(ElementType::U16, 2, N));
     let node = Harness::<ReconConfig>::new(json!({})).with_header(counts);
     assert!(node.negotiate().unwrap_err().full_text().contains("flat_field"));
 }
@@ -105,7 +112,8 @@ fn a_series_without_projections_gives_no_slice() {
 
 #[test]
 fn looks_come_while_projections_arrive() {
-    let settings = json!({ "rotation_axis": 22.5, "batch": 8, "preview": { "every_projections": 16, "slices": [1] } });
+    let settings =
+        json!({ "rotation_axis": 22.5, "batch": 8, "preview": { "every_projections": 16, "slices": [1] } });
     let mut node = Harness::<ReconConfig>::new(settings).with_header(header(true));
     node.begin().unwrap();
     for number in 0..32 {

@@ -105,11 +105,7 @@ impl Assembler {
 
     /// Whether as many projection series as were asked for have ended.
     pub fn is_finished(&self) -> bool {
-        self.open.is_none()
-            && self
-                .rules
-                .max_series
-                .is_some_and(|max| self.projection_series >= max)
+        self.open.is_none() && self.rules.max_series.is_some_and(|max| self.projection_series >= max)
     }
 
     /// Takes what a message says; `peer` tells the connections apart.
@@ -132,9 +128,7 @@ impl Assembler {
         if self.deadline().is_some_and(|deadline| deadline <= now) {
             if self.open.as_ref().is_some_and(|open| open.ended.is_none()) {
                 let secs = self.rules.series_timeout.as_secs_f64();
-                self.warn(format!(
-                    "a series was closed after {secs} s of silence (series_timeout_secs)"
-                ));
+                self.warn(format!("a series was closed after {secs} s of silence (series_timeout_secs)"));
             }
             self.close(false);
         }
@@ -144,9 +138,7 @@ impl Assembler {
     pub fn deadline(&self) -> Option<Instant> {
         let open = self.open.as_ref()?;
         let silence = open.heard.checked_add(self.rules.series_timeout);
-        let grace = open
-            .ended
-            .and_then(|ended| ended.checked_add(self.rules.end_grace));
+        let grace = open.ended.and_then(|ended| ended.checked_add(self.rules.end_grace));
         [silence, grace].into_iter().flatten().min()
     }
 
@@ -205,11 +197,7 @@ impl Assembler {
                 tracing::debug!(series = open.number, "the header came again from another peer");
                 return;
             }
-            if self
-                .entries
-                .get(&ordinal)
-                .is_some_and(|entry| entry.ledger.is_untouched())
-            {
+            if self.entries.get(&ordinal).is_some_and(|entry| entry.ledger.is_untouched()) {
                 // Armed again before the first frame: the new header takes the place of the old one.
                 self.entries.remove(&ordinal);
                 self.open = None;
@@ -223,10 +211,7 @@ impl Assembler {
     fn open_series(&mut self, number: Option<u64>, start: Option<Start>, peer: u64, now: Instant) {
         let ordinal = self.next_ordinal;
         self.next_ordinal += 1;
-        let id = SeriesId {
-            number: number.unwrap_or(self.opened),
-            ordinal,
-        };
+        let id = SeriesId { number: number.unwrap_or(self.opened), ordinal };
         let turn = self.opened;
         self.opened += 1;
         let open = OpenSeries::new(id, number, start, &self.rules, turn, peer, now);
@@ -241,16 +226,8 @@ impl Assembler {
         if let Some(number) = number {
             self.by_number.insert(number, ordinal);
         }
-        self.entries.insert(
-            ordinal,
-            Entry {
-                id,
-                ledger,
-                first_frame: None,
-                last_frame: None,
-                aborted: false,
-            },
-        );
+        self.entries
+            .insert(ordinal, Entry { id, ledger, first_frame: None, last_frame: None, aborted: false });
         self.changed.insert(ordinal);
         self.open = Some(open);
         self.forget();
@@ -261,8 +238,7 @@ impl Assembler {
         if self.entries.len() > MAX_SERIES
             && let Some((ordinal, entry)) = self.entries.pop_first()
         {
-            self.by_number
-                .retain(|number, latest| *number != entry.id.number || *latest != ordinal);
+            self.by_number.retain(|number, latest| *number != entry.id.number || *latest != ordinal);
             self.strays.retain(|_, stray| *stray != ordinal);
         }
     }
@@ -271,9 +247,7 @@ impl Assembler {
         if image.series.is_none() && self.open.is_none() {
             self.open_series(None, None, peer, now);
         }
-        let Some(mut open) = self
-            .open
-            .take_if(|open| image.series.is_none() || open.number == image.series)
+        let Some(mut open) = self.open.take_if(|open| image.series.is_none() || open.number == image.series)
         else {
             self.stray(image.series, image.number, None, now);
             return;
@@ -308,8 +282,7 @@ impl Assembler {
         let format = image.format();
         if let Err(reason) = open.expect(format) {
             entry.ledger.reject(Some(id), &reason);
-            self.actions
-                .push_back(Action::Warn(format!("a frame was rejected: {reason}")));
+            self.actions.push_back(Action::Warn(format!("a frame was rejected: {reason}")));
         } else if entry.ledger.judge(id) == Verdict::Accepted {
             if !open.begun {
                 let header = open.begin(format, &self.rules);
@@ -317,8 +290,7 @@ impl Assembler {
             }
             let received_ns = u64::try_from((now - self.started).as_nanos()).unwrap_or(u64::MAX);
             let meta = open.describe(&image, id, role, &self.rules, received_ns);
-            self.actions
-                .push_back(Action::Frame(Ticket { meta, format, image }));
+            self.actions.push_back(Action::Frame(Ticket { meta, format, image }));
         } else if entry.ledger.receive(id) == Verdict::OutOfRange {
             let text = format!("frame {id} lies outside the announced range and was rejected");
             self.actions.push_back(Action::Warn(text));
@@ -376,22 +348,14 @@ impl Assembler {
             (Some(_), None, Some(id)) => {
                 entry.ledger.receive(id);
             }
-            (Some(_), damage, id) => entry
-                .ledger
-                .reject(id, damage.unwrap_or("a frame without a number")),
-            (None, damage, _) => entry
-                .ledger
-                .refuse(damage.unwrap_or("no header of its series came before it")),
+            (Some(_), damage, id) => entry.ledger.reject(id, damage.unwrap_or("a frame without a number")),
+            (None, damage, _) => {
+                entry.ledger.refuse(damage.unwrap_or("no header of its series came before it"))
+            }
         }
         self.changed.insert(ordinal);
-        let what = if known.is_some() {
-            "came after its end"
-        } else {
-            "came without a header"
-        };
-        self.warn(format!(
-            "frames of series {series} {what}: they are counted and left out"
-        ));
+        let what = if known.is_some() { "came after its end" } else { "came without a header" };
+        self.warn(format!("frames of series {series} {what}: they are counted and left out"));
     }
 
     fn stray_account(&mut self, series: u64) -> u64 {
@@ -405,21 +369,10 @@ impl Assembler {
         }
         let ordinal = self.next_ordinal;
         self.next_ordinal += 1;
-        let id = SeriesId {
-            number: series,
-            ordinal,
-        };
+        let id = SeriesId { number: series, ordinal };
         let ledger = Ledger::new(None);
-        self.entries.insert(
-            ordinal,
-            Entry {
-                id,
-                ledger,
-                first_frame: None,
-                last_frame: None,
-                aborted: false,
-            },
-        );
+        self.entries
+            .insert(ordinal, Entry { id, ledger, first_frame: None, last_frame: None, aborted: false });
         self.strays.insert(series, ordinal);
         ordinal
     }
@@ -429,10 +382,7 @@ impl Assembler {
         let Some(entry) = self.entries.get(&open.id.ordinal) else {
             return;
         };
-        let waiting = self
-            .actions
-            .iter()
-            .any(|action| matches!(action, Action::Frame(_)));
+        let waiting = self.actions.iter().any(|action| matches!(action, Action::Frame(_)));
         let complete =
             entry.ledger.all_accepted() || (open.ended.is_some() && !open.may_be_overtaken(&entry.ledger));
         if complete && !waiting {
@@ -452,10 +402,7 @@ impl Assembler {
         entry.aborted = aborted;
         self.changed.insert(open.id.ordinal);
         if open.begun {
-            let summary = SeriesSummary {
-                counts: entry.ledger.counts(),
-                aborted,
-            };
+            let summary = SeriesSummary { counts: entry.ledger.counts(), aborted };
             self.actions.push_back(Action::End(Box::new(summary)));
         }
     }

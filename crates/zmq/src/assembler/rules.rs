@@ -50,20 +50,13 @@ impl Rules {
 
     /// Numbers below `number` that are no projections by their number.
     pub(super) fn others_below(&self, number: u64) -> u64 {
-        [Role::Dark, Role::Flat, Role::Invalid]
-            .into_iter()
-            .map(|role| self.numbers_of(role, number))
-            .sum()
+        [Role::Dark, Role::Flat, Role::Invalid].into_iter().map(|role| self.numbers_of(role, number)).sum()
     }
 
     /// Numbers below `number` that have a role by their number.
     pub(super) fn numbers_of(&self, role: Role, number: u64) -> u64 {
         let below = |range: &IndexRange| range.end.min(number).saturating_sub(range.first);
-        self.roles
-            .iter()
-            .filter(|(listed, _)| *listed == role)
-            .map(|(_, range)| below(range))
-            .sum()
+        self.roles.iter().filter(|(listed, _)| *listed == role).map(|(_, range)| below(range)).sum()
     }
 }
 
@@ -87,9 +80,7 @@ impl AngleTable {
     /// Angle of a projection in radians.
     pub(super) fn angle_rad(&self, projection: u64) -> Option<f64> {
         match &self.table_rad {
-            Some(table) => usize::try_from(projection)
-                .ok()
-                .and_then(|at| table.get(at).copied()),
+            Some(table) => usize::try_from(projection).ok().and_then(|at| table.get(at).copied()),
             None => self.rule.map(|rule| rule.angle_rad(projection)),
         }
     }

@@ -73,9 +73,7 @@ impl OpenSeries {
     ) -> Self {
         let by_order = match rules.series_roles.len() {
             0 => None,
-            len => usize::try_from(turn % len as u64)
-                .ok()
-                .map(|at| rules.series_roles[at]),
+            len => usize::try_from(turn % len as u64).ok().map(|at| rules.series_roles[at]),
         };
         let told = start.as_ref().and_then(|start| start.role);
         let format = start.as_ref().and_then(|start| {
@@ -121,11 +119,7 @@ impl OpenSeries {
     pub(super) fn identify(&self, image: &Image, rules: &Rules) -> (FrameId, Role) {
         let number = image.number.unwrap_or(self.arrived);
         let role = self.role_of(image, number, rules);
-        let id = if image.counted_by_role {
-            FrameId::by_role(role, number)
-        } else {
-            FrameId::new(number)
-        };
+        let id = if image.counted_by_role { FrameId::by_role(role, number) } else { FrameId::new(number) };
         (id, role)
     }
 
@@ -151,10 +145,8 @@ impl OpenSeries {
             return false;
         }
         let again = ledger.judge(id) == Verdict::Duplicate;
-        let restarted = self
-            .counters
-            .get(&id.counter)
-            .is_some_and(|(first, count)| *first == id.number && *count > 1);
+        let restarted =
+            self.counters.get(&id.counter).is_some_and(|(first, count)| *first == id.number && *count > 1);
         (self.ended.is_some() && (again || image.number.is_none())) || (again && restarted)
     }
 
@@ -204,38 +196,24 @@ impl OpenSeries {
             return rules.angles.table_rad.clone();
         }
         let expected = self.announced().filter(|count| *count <= MAX_ANGLES)?;
-        let is_projection = |number: &u64| {
-            rules
-                .role_by_number(*number)
-                .is_none_or(|role| role == Role::Projection)
-        };
+        let is_projection =
+            |number: &u64| rules.role_by_number(*number).is_none_or(|role| role == Role::Projection);
         let numbers = (0..expected).filter(is_projection);
         match message {
             Some(rule) => Some(numbers.map(|number| rule.angle_rad(number)).collect()),
-            None => numbers
-                .enumerate()
-                .map(|(at, _)| rules.angles.angle_rad(at as u64))
-                .collect(),
+            None => numbers.enumerate().map(|(at, _)| rules.angles.angle_rad(at as u64)).collect(),
         }
     }
 
     /// How many frames of each role will come, where every frame's role is known before they come.
     fn roles_ahead(&self, rules: &Rules) -> Option<RoleCounts> {
         let all = self.announced()?;
-        let none = RoleCounts {
-            darks: 0,
-            flats: 0,
-            projections: 0,
-            references_first: true,
-        };
+        let none = RoleCounts { darks: 0, flats: 0, projections: 0, references_first: true };
         match self.role {
             Some(Role::Dark) => return Some(RoleCounts { darks: all, ..none }),
             Some(Role::Flat) => return Some(RoleCounts { flats: all, ..none }),
             Some(Role::Projection) if rules.roles.is_empty() => {
-                return Some(RoleCounts {
-                    projections: all,
-                    ..none
-                });
+                return Some(RoleCounts { projections: all, ..none });
             }
             _ if rules.roles.is_empty() => return None,
             _ => {}
@@ -276,35 +254,22 @@ impl OpenSeries {
         let counts_on = self.start.is_none() && rules.roles.is_empty() && id.number >= COUNTS_ON;
         self.base.get_or_insert(if counts_on { id.number } else { 0 });
         let mut meta = BlockMeta::new(id, role);
-        meta.time = Timestamps {
-            detector_secs: image.detector_secs,
-            received_ns,
-        };
+        meta.time = Timestamps { detector_secs: image.detector_secs, received_ns };
         meta.angle_rad = image.angle_rad;
         if role == Role::Projection {
             meta.projection = self.projection(id, rules);
-            let header = self
-                .start
-                .as_ref()
-                .and_then(|start| start.angles)
-                .map(|rule| rule.angle_rad(id.number));
+            let header =
+                self.start.as_ref().and_then(|start| start.angles).map(|rule| rule.angle_rad(id.number));
             let told = image.angle_rad.or(header);
             let ruled = rules.angles.angle_rad(meta.projection);
-            meta.angle_rad = if rules.angles.wins {
-                ruled.or(told)
-            } else {
-                told.or(ruled)
-            };
+            meta.angle_rad = if rules.angles.wins { ruled.or(told) } else { told.or(ruled) };
         }
         meta
     }
 
     /// Notes that a frame was accepted.
     pub(super) fn accepted(&mut self, meta: &BlockMeta) {
-        let (_, count) = self
-            .counters
-            .entry(meta.frame.counter)
-            .or_insert((meta.frame.number, 0));
+        let (_, count) = self.counters.entry(meta.frame.counter).or_insert((meta.frame.number, 0));
         *count += 1;
         if meta.role == Role::Projection {
             self.projections += 1;

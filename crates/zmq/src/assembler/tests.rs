@@ -45,16 +45,8 @@ impl Run {
                     self.begun.push(*header);
                 }
                 Action::Frame(ticket) => {
-                    assert_eq!(
-                        self.begun.len(),
-                        self.ended.len() + 1,
-                        "frames come within a series"
-                    );
-                    let outcome = if self.good {
-                        Ok(())
-                    } else {
-                        Err("damaged".to_owned())
-                    };
+                    assert_eq!(self.begun.len(), self.ended.len() + 1, "frames come within a series");
+                    let outcome = if self.good { Ok(()) } else { Err("damaged".to_owned()) };
                     self.assembler.filled(&ticket, outcome);
                     if self.good {
                         self.frames.push(ticket);
@@ -88,29 +80,18 @@ impl Run {
     }
 
     fn numbers(&self) -> Vec<u64> {
-        self.frames
-            .iter()
-            .map(|ticket| ticket.meta.frame.number)
-            .collect()
+        self.frames.iter().map(|ticket| ticket.meta.frame.number).collect()
     }
 
     /// The account of the detector's series `number`.
     fn counts(&self, number: u64) -> FrameCounts {
-        let entry = self
-            .assembler
-            .entries
-            .values()
-            .find(|entry| entry.id.number == number);
+        let entry = self.assembler.entries.values().find(|entry| entry.id.number == number);
         entry.map(|entry| entry.ledger.counts()).unwrap()
     }
 }
 
 fn header(series: u64, frames: u64) -> Start {
-    Start {
-        series: Some(series),
-        expected_frames: Some(frames),
-        ..Start::default()
-    }
+    Start { series: Some(series), expected_frames: Some(frames), ..Start::default() }
 }
 
 fn start(series: u64, frames: u64) -> Incoming {
@@ -118,12 +99,7 @@ fn start(series: u64, frames: u64) -> Incoming {
 }
 
 fn plain(series: Option<u64>, number: Option<u64>) -> Image {
-    let payload = Payload {
-        part: 0,
-        bytes: 0..12,
-        compression: Compression::None,
-        big_endian: false,
-    };
+    let payload = Payload { part: 0, bytes: 0..12, compression: Compression::None, big_endian: false };
     Image::new(series, number, ElementType::U16, SHAPE, payload)
 }
 
@@ -137,17 +113,11 @@ fn end(series: u64) -> Incoming {
 
 #[test]
 fn all_frames_end_a_series_without_end_message() {
-    let mut run = Run::new(Rules {
-        max_series: Some(1),
-        ..Rules::default()
-    });
+    let mut run = Run::new(Rules { max_series: Some(1), ..Rules::default() });
     run.send(start(7, 3));
     assert!(run.begun.is_empty(), "begun with the first frame, not before");
     run.images(Some(7), [1, 0]);
-    assert_eq!(
-        (run.begun[0].id.number, run.begun[0].expected_frames),
-        (7, Some(3))
-    );
+    assert_eq!((run.begun[0].id.number, run.begun[0].expected_frames), (7, Some(3)));
     assert!(!run.assembler.is_finished());
     run.images(Some(7), [2]);
     assert!(run.assembler.is_finished() && run.ended[0].is_complete());
@@ -174,10 +144,7 @@ fn the_end_waits_for_missing_frames_within_its_grace() {
 
 #[test]
 fn silence_closes_a_series() {
-    let mut run = Run::new(Rules {
-        max_series: Some(1),
-        ..Rules::default()
-    });
+    let mut run = Run::new(Rules { max_series: Some(1), ..Rules::default() });
     run.send(start(7, 100));
     run.images(Some(7), [0]);
     run.wait(29.0);
@@ -191,10 +158,7 @@ fn silence_closes_a_series() {
 
 #[test]
 fn a_header_and_an_end_are_a_series_of_lost_frames() {
-    let mut run = Run::new(Rules {
-        max_series: Some(1),
-        ..Rules::default()
-    });
+    let mut run = Run::new(Rules { max_series: Some(1), ..Rules::default() });
     run.send(start(7, 40));
     run.send(end(7));
     run.wait(0.6);
@@ -238,10 +202,7 @@ fn strays_before_their_header_join_its_account() {
     run.send(end(9));
     run.wait(0.6);
     let counts = run.counts(9);
-    assert_eq!(
-        (counts.received, counts.rejected, counts.processed, counts.lost),
-        (4, 2, 2, 2)
-    );
+    assert_eq!((counts.received, counts.rejected, counts.processed, counts.lost), (4, 2, 2, 2));
 }
 
 #[test]
@@ -249,20 +210,11 @@ fn doubles_and_strange_numbers_are_counted() {
     let mut run = Run::new(Rules::default());
     run.send(start(7, 4));
     run.images(Some(7), [0, 1, 1, 4_000_000_000, 2]);
-    run.send(Incoming::Image(Box::new(Image {
-        shape: Shape::new(4, 4),
-        ..plain(Some(7), Some(3))
-    })));
+    run.send(Incoming::Image(Box::new(Image { shape: Shape::new(4, 4), ..plain(Some(7), Some(3)) })));
     run.images(Some(7), [3]);
     let counts = &run.ended[0].counts;
     assert_eq!(
-        (
-            counts.received,
-            counts.processed,
-            counts.duplicate,
-            counts.rejected,
-            counts.lost
-        ),
+        (counts.received, counts.processed, counts.duplicate, counts.rejected, counts.lost),
         (7, 4, 1, 2, 0)
     );
     assert_eq!(run.numbers(), [0, 1, 2, 3]);
@@ -275,12 +227,8 @@ fn a_damaged_frame_is_rejected_until_a_good_copy_comes() {
     run.good = false;
     run.images(Some(7), [0]);
     run.good = true;
-    let refusal = Refusal {
-        series: Some(7),
-        number: Some(1),
-        is_frame: true,
-        error: DecodeError::Incomplete,
-    };
+    let refusal =
+        Refusal { series: Some(7), number: Some(1), is_frame: true, error: DecodeError::Incomplete };
     run.receive(Err(refusal), 0);
     assert_eq!((run.counts(7).rejected, run.counts(7).lost), (2, 0));
     run.images(Some(7), [0, 1]);
@@ -322,24 +270,14 @@ fn a_header_on_every_socket_is_one_header() {
 #[test]
 fn a_stream_without_header_may_begin_anywhere_and_ends_by_silence() {
     let rule = AngleRule::from_degrees(10.0, 2.0);
-    let angles = AngleTable {
-        rule: Some(rule),
-        ..AngleTable::default()
-    };
-    let mut run = Run::new(Rules {
-        max_series: Some(1),
-        angles,
-        ..Rules::default()
-    });
+    let angles = AngleTable { rule: Some(rule), ..AngleTable::default() };
+    let mut run = Run::new(Rules { max_series: Some(1), angles, ..Rules::default() });
     run.images(None, 1000..1005);
     run.wait(31.0);
     assert!(run.assembler.is_finished() && run.ended[0].is_complete());
     assert_eq!(run.begun[0].id.number, 0);
-    let angles: Vec<f64> = run
-        .frames
-        .iter()
-        .map(|t| t.meta.angle_rad.unwrap().to_degrees().round())
-        .collect();
+    let angles: Vec<f64> =
+        run.frames.iter().map(|t| t.meta.angle_rad.unwrap().to_degrees().round()).collect();
     assert_eq!(angles, [10.0, 12.0, 14.0, 16.0, 18.0]);
 }
 
@@ -355,30 +293,17 @@ fn a_counter_that_starts_again_begins_the_next_series() {
 #[test]
 fn frames_without_numbers_are_counted_on_arrival() {
     let roles = vec![Role::Dark, Role::Projection];
-    let mut run = Run::new(Rules {
-        series_roles: roles,
-        max_series: Some(1),
-        ..Rules::default()
-    });
+    let mut run = Run::new(Rules { series_roles: roles, max_series: Some(1), ..Rules::default() });
     for frames in [2, 3] {
         (0..frames).for_each(|_| run.send(image(None, None)));
         run.send(Incoming::End { series: None });
     }
-    let seen: Vec<_> = run
-        .frames
-        .iter()
-        .map(|t| (t.meta.role, t.meta.frame.number, t.meta.projection))
-        .collect();
+    let seen: Vec<_> =
+        run.frames.iter().map(|t| (t.meta.role, t.meta.frame.number, t.meta.projection)).collect();
     let (dark, projection) = (Role::Dark, Role::Projection);
     assert_eq!(
         seen,
-        [
-            (dark, 0, 0),
-            (dark, 1, 0),
-            (projection, 0, 0),
-            (projection, 1, 1),
-            (projection, 2, 2)
-        ]
+        [(dark, 0, 0), (dark, 1, 0), (projection, 0, 0), (projection, 1, 1), (projection, 2, 2)]
     );
     assert!(run.assembler.is_finished(), "the darks do not count");
 }
@@ -386,17 +311,8 @@ fn frames_without_numbers_are_counted_on_arrival() {
 #[test]
 fn each_role_may_be_counted_from_zero() {
     let mut run = Run::new(Rules::default());
-    for (role, number) in [
-        (Role::Dark, 0),
-        (Role::Flat, 0),
-        (Role::Projection, 0),
-        (Role::Projection, 1),
-    ] {
-        let counted = Image {
-            role: Some(role),
-            counted_by_role: true,
-            ..plain(None, Some(number))
-        };
+    for (role, number) in [(Role::Dark, 0), (Role::Flat, 0), (Role::Projection, 0), (Role::Projection, 1)] {
+        let counted = Image { role: Some(role), counted_by_role: true, ..plain(None, Some(number)) };
         run.send(Incoming::Image(Box::new(counted)));
     }
     assert_eq!((run.counts(0).processed, run.counts(0).duplicate), (4, 0));
@@ -405,76 +321,29 @@ fn each_role_may_be_counted_from_zero() {
 
 #[test]
 fn roles_by_number_leave_the_angles_to_projections() {
-    let roles = vec![
-        (Role::Dark, "0:2".parse().unwrap()),
-        (Role::Flat, "2:3".parse().unwrap()),
-    ];
-    let angles = AngleTable {
-        table_rad: Some(vec![0.1, 0.2, 0.3].into()),
-        ..AngleTable::default()
-    };
-    let mut run = Run::new(Rules {
-        roles,
-        angles,
-        ..Rules::default()
-    });
+    let roles = vec![(Role::Dark, "0:2".parse().unwrap()), (Role::Flat, "2:3".parse().unwrap())];
+    let angles = AngleTable { table_rad: Some(vec![0.1, 0.2, 0.3].into()), ..AngleTable::default() };
+    let mut run = Run::new(Rules { roles, angles, ..Rules::default() });
     run.send(start(1, 6));
     run.images(Some(1), [0, 1, 2, 4, 3, 5]);
-    let seen: Vec<_> = run
-        .frames
-        .iter()
-        .map(|t| (t.meta.role.image_key(), t.meta.angle_rad))
-        .collect();
-    let expected = [
-        (2, None),
-        (2, None),
-        (1, None),
-        (0, Some(0.2)),
-        (0, Some(0.1)),
-        (0, Some(0.3)),
-    ];
+    let seen: Vec<_> = run.frames.iter().map(|t| (t.meta.role.image_key(), t.meta.angle_rad)).collect();
+    let expected = [(2, None), (2, None), (1, None), (0, Some(0.2)), (0, Some(0.1)), (0, Some(0.3))];
     assert_eq!(seen, expected);
-    assert_eq!(
-        run.begun[0].angles_rad.as_deref(),
-        Some([0.1, 0.2, 0.3].as_slice())
-    );
-    let roles = RoleCounts {
-        darks: 2,
-        flats: 1,
-        projections: 3,
-        references_first: true,
-    };
+    assert_eq!(run.begun[0].angles_rad.as_deref(), Some([0.1, 0.2, 0.3].as_slice()));
+    let roles = RoleCounts { darks: 2, flats: 1, projections: 3, references_first: true };
     assert_eq!(run.begun[0].roles, Some(roles));
 }
 
 #[test]
 fn message_angles_win_unless_overridden() {
     let with_rule = |wins| {
-        let rule = Some(AngleRule {
-            start_rad: 5.0,
-            step_rad: 1.0,
-        });
-        let mut run = Run::new(Rules {
-            angles: AngleTable {
-                table_rad: None,
-                rule,
-                wins,
-            },
-            ..Rules::default()
-        });
-        let angles = Some(AngleRule {
-            start_rad: 0.0,
-            step_rad: 0.5,
-        });
-        run.send(Incoming::Start(Box::new(Start {
-            angles,
-            ..header(1, 2)
-        })));
+        let rule = Some(AngleRule { start_rad: 5.0, step_rad: 1.0 });
+        let mut run =
+            Run::new(Rules { angles: AngleTable { table_rad: None, rule, wins }, ..Rules::default() });
+        let angles = Some(AngleRule { start_rad: 0.0, step_rad: 0.5 });
+        run.send(Incoming::Start(Box::new(Start { angles, ..header(1, 2) })));
         run.images(Some(1), [1]);
-        run.send(Incoming::Image(Box::new(Image {
-            angle_rad: Some(0.25),
-            ..plain(Some(1), Some(0))
-        })));
+        run.send(Incoming::Image(Box::new(Image { angle_rad: Some(0.25), ..plain(Some(1), Some(0)) })));
         let frames: Vec<f64> = run.frames.iter().map(|t| t.meta.angle_rad.unwrap()).collect();
         (frames, run.begun[0].angles_rad.as_ref().unwrap().to_vec())
     };
@@ -485,14 +354,8 @@ fn message_angles_win_unless_overridden() {
 #[test]
 fn a_monstrous_header_costs_nothing() {
     let mut run = Run::new(Rules::default());
-    let angles = Some(AngleRule {
-        start_rad: 0.0,
-        step_rad: 0.5,
-    });
-    run.send(Incoming::Start(Box::new(Start {
-        angles,
-        ..header(1, u64::MAX)
-    })));
+    let angles = Some(AngleRule { start_rad: 0.0, step_rad: 0.5 });
+    run.send(Incoming::Start(Box::new(Start { angles, ..header(1, u64::MAX) })));
     run.images(Some(1), [0]);
     assert!(run.begun[0].angles_rad.is_none());
     assert_eq!(run.frames[0].meta.angle_rad, Some(0.0));
@@ -520,12 +383,7 @@ fn thousands_of_series_are_told_apart() {
     }
     assert_eq!(run.ended.len(), 3000);
     assert!(run.assembler.entries.len() <= 3000 + MAX_STRAYS);
-    let received: u64 = run
-        .assembler
-        .take_changed()
-        .iter()
-        .map(|account| account.counts.received)
-        .sum();
+    let received: u64 = run.assembler.take_changed().iter().map(|account| account.counts.received).sum();
     assert_eq!(received, 4000);
     assert!(run.assembler.take_changed().is_empty());
 }

@@ -32,14 +32,9 @@ impl<'a> Entries<'a> {
     pub(crate) fn read(message: &'a [u8], at: Range<usize>) -> Result<Self, DecodeError> {
         let mut decoder = Decoder::new(&message[..at.end]);
         decoder.set_position(at.start);
-        let mut left = decoder.map().map_err(|error| DecodeError::NotCbor {
-            found: quote(&error.to_string()),
-        })?;
-        let mut map = Self {
-            message,
-            found: Vec::new(),
-            broken: None,
-        };
+        let mut left =
+            decoder.map().map_err(|error| DecodeError::NotCbor { found: quote(&error.to_string()) })?;
+        let mut map = Self { message, found: Vec::new(), broken: None };
         while map.found.len() < MAX_ENTRIES {
             match left.as_mut() {
                 Some(0) => break,
@@ -65,10 +60,7 @@ impl<'a> Entries<'a> {
 
     /// The range of a value.
     pub(crate) fn range(&self, key: &str) -> Option<Range<usize>> {
-        self.found
-            .iter()
-            .find(|(name, _)| *name == key)
-            .map(|(_, range)| range.clone())
+        self.found.iter().find(|(name, _)| *name == key).map(|(_, range)| range.clone())
     }
 
     /// A decoder that stands at a value.
@@ -78,9 +70,7 @@ impl<'a> Entries<'a> {
 
     /// A value as JSON, `Null` if it is missing.
     pub(crate) fn json(&self, key: &str) -> Value {
-        self.at(key)
-            .and_then(|mut decoder| to_json(&mut decoder, 0).ok())
-            .unwrap_or(Value::Null)
+        self.at(key).and_then(|mut decoder| to_json(&mut decoder, 0).ok()).unwrap_or(Value::Null)
     }
 
     /// All values as JSON, except those named.
@@ -99,9 +89,7 @@ pub(crate) fn decoder<'a>(message: &'a [u8], range: &Range<usize>) -> Decoder<'a
 
 /// The error for CBOR that breaks off or is malformed.
 pub(crate) fn broken(error: &Error) -> DecodeError {
-    DecodeError::BrokenCbor {
-        found: quote(&error.to_string()),
-    }
+    DecodeError::BrokenCbor { found: quote(&error.to_string()) }
 }
 
 fn entry<'a>(decoder: &mut Decoder<'a>) -> Result<(&'a str, Range<usize>), Error> {
@@ -145,10 +133,9 @@ const DATE_TEXT: u64 = 0;
 fn list(decoder: &mut Decoder, depth: usize) -> Result<Value, Error> {
     let start = decoder.position();
     match decoder.array()? {
-        Some(count) if count <= MAX_LIST => (0..count)
-            .map(|_| to_json(decoder, depth + 1))
-            .collect::<Result<Vec<_>, _>>()
-            .map(Value::Array),
+        Some(count) if count <= MAX_LIST => {
+            (0..count).map(|_| to_json(decoder, depth + 1)).collect::<Result<Vec<_>, _>>().map(Value::Array)
+        }
         _ => {
             decoder.set_position(start);
             decoder.skip()?;

@@ -37,37 +37,23 @@ pub(crate) fn decode(parts: &[&[u8]]) -> Result<Incoming, Refusal> {
     if htype.starts_with("dheader-") {
         Ok(Incoming::Start(Box::new(header(series()?, &first, parts))))
     } else if htype.starts_with("dseries_end-") {
-        Ok(Incoming::End {
-            series: Some(series()?),
-        })
+        Ok(Incoming::End { series: Some(series()?) })
     } else {
-        Err(Refusal::message(DecodeError::OtherProtocol {
-            expected: "dectris-v1",
-            found: quote(htype),
-        }))
+        Err(Refusal::message(DecodeError::OtherProtocol { expected: "dectris-v1", found: quote(htype) }))
     }
 }
 
 fn header(series: u64, first: &Map<String, Value>, parts: &[&[u8]]) -> Start {
-    let detail = first
-        .get("header_detail")
-        .and_then(Value::as_str)
-        .unwrap_or("basic");
+    let detail = first.get("header_detail").and_then(Value::as_str).unwrap_or("basic");
     // Parts between the first and the appendix: configuration, then three tables of two parts each.
     let detail_parts = match detail {
         "none" => 0,
         "all" => 7,
         _ => 1,
     };
-    let config = if detail == "none" {
-        None
-    } else {
-        parts.get(1).and_then(|part| object(part))
-    };
+    let config = if detail == "none" { None } else { parts.get(1).and_then(|part| object(part)) };
     let config = config.unwrap_or_default();
-    let appendix = parts
-        .get(1 + detail_parts)
-        .filter(|part| part.len() <= MAX_APPENDIX_BYTES);
+    let appendix = parts.get(1 + detail_parts).filter(|part| part.len() <= MAX_APPENDIX_BYTES);
     let appendix = appendix.map_or(Value::Null, |part| {
         serde_json::from_slice(part)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(part).into_owned()))
@@ -83,9 +69,7 @@ fn header(series: u64, first: &Map<String, Value>, parts: &[&[u8]]) -> Start {
             Ok(32) => Some(ElementType::U32),
             _ => None,
         },
-        shape: shape
-            .map(|(rows, columns)| Shape::new(rows, columns))
-            .filter(|shape| !shape.is_empty()),
+        shape: shape.map(|(rows, columns)| Shape::new(rows, columns)).filter(|shape| !shape.is_empty()),
         angles: moving_axis(|axis| {
             let start = number(&config, &format!("{axis}_start"))?;
             Some((start, number(&config, &format!("{axis}_increment"))?))
@@ -110,29 +94,15 @@ fn image(first: &Map<String, Value>, parts: &[&[u8]]) -> Result<Image, Refusal> 
     let number = whole(first, "frame").map_err(|error| Refusal::frame(Some(series), None, error))?;
     let refuse = |error| Refusal::frame(Some(series), Some(number), error);
     let &[_, about, pixels, ..] = parts else {
-        return Err(refuse(DecodeError::MissingPart {
-            expected: 3,
-            found: parts.len(),
-        }));
+        return Err(refuse(DecodeError::MissingPart { expected: 3, found: parts.len() }));
     };
     let about = object(about).ok_or_else(|| refuse(DecodeError::NotJson { part: 1 }))?;
     let (element, _) = text(&about, "type").and_then(element).map_err(refuse)?;
     let [columns, rows] = extents(&about).map_err(refuse)?;
     let encoding = text(&about, "encoding").map_err(refuse)?;
     let (compression, big_endian) = packing(encoding, element).map_err(refuse)?;
-    let payload = Payload {
-        part: 2,
-        bytes: 0..pixels.len(),
-        compression,
-        big_endian,
-    };
-    let mut image = Image::new(
-        Some(series),
-        Some(number),
-        element,
-        Shape::new(rows, columns),
-        payload,
-    );
+    let payload = Payload { part: 2, bytes: 0..pixels.len(), compression, big_endian };
+    let mut image = Image::new(Some(series), Some(number), element, Shape::new(rows, columns), payload);
 
     let times = parts.get(3).and_then(|part| object(part)).unwrap_or_default();
     image.detector_secs = self::number(&times, "start_time").map(|ns| ns * 1e-9);
@@ -145,10 +115,7 @@ fn image(first: &Map<String, Value>, parts: &[&[u8]]) -> Result<Image, Refusal> 
 
 /// Compression and byte order by the grammar `[bs<bits>-]lz4<` or `<`; `>` is big-endian.
 fn packing(encoding: &str, element: ElementType) -> Result<(Compression, bool), DecodeError> {
-    let unsupported = || DecodeError::Unsupported {
-        what: "encoding",
-        found: quote(encoding),
-    };
+    let unsupported = || DecodeError::Unsupported { what: "encoding", found: quote(encoding) };
     let (packing, big_endian) = match (encoding.strip_suffix('<'), encoding.strip_suffix('>')) {
         (Some(packing), _) => (packing, false),
         (_, Some(packing)) => (packing, true),
@@ -158,12 +125,9 @@ fn packing(encoding: &str, element: ElementType) -> Result<(Compression, bool), 
         "" => Compression::None,
         "lz4" => Compression::Lz4Block,
         _ => {
-            let bits = packing
-                .strip_prefix("bs")
-                .and_then(|rest| rest.strip_suffix("-lz4"));
+            let bits = packing.strip_prefix("bs").and_then(|rest| rest.strip_suffix("-lz4"));
             let bits: Option<usize> = bits.and_then(|bits| bits.parse().ok());
-            bits.filter(|bits| *bits == 8 * element.size())
-                .ok_or_else(unsupported)?;
+            bits.filter(|bits| *bits == 8 * element.size()).ok_or_else(unsupported)?;
             Compression::Bslz4
         }
     };
@@ -203,16 +167,10 @@ mod tests {
     fn a_refused_frame_keeps_its_number() {
         let first = br#"{"htype":"dimage-1.0","series":7,"frame":20}"#;
         let refusal = decode(&[first]).unwrap_err();
-        assert_eq!(
-            (refusal.series, refusal.number, refusal.is_frame),
-            (Some(7), Some(20), true)
-        );
+        assert_eq!((refusal.series, refusal.number, refusal.is_frame), (Some(7), Some(20), true));
         let huge = br#"{"shape":[2147483648,2147483648],"type":"uint16","encoding":"<","size":3}"#;
         let refusal = decode(&[first, huge, b"abc", b"{}"]).unwrap_err();
         assert_eq!(refusal.number, Some(20));
-        assert!(matches!(
-            refusal.error,
-            DecodeError::PayloadSize { .. } | DecodeError::Implausible { .. }
-        ));
+        assert!(matches!(refusal.error, DecodeError::PayloadSize { .. } | DecodeError::Implausible { .. }));
     }
 }

@@ -37,11 +37,7 @@ pub(crate) fn is_map(part: &[u8]) -> bool {
 /// `channel` names the one to take of an image with several; without a name it is the first.
 pub(crate) fn decode(parts: &[&[u8]], channel: Option<&str>) -> Result<(Incoming, Option<String>), Refusal> {
     let message = parts.first().copied().unwrap_or_default();
-    let start = if message.starts_with(&SELF_DESCRIBED) {
-        SELF_DESCRIBED.len()
-    } else {
-        0
-    };
+    let start = if message.starts_with(&SELF_DESCRIBED) { SELF_DESCRIBED.len() } else { 0 };
     let fields = Entries::read(message, start..message.len()).map_err(Refusal::message)?;
     let kind = fields.json("type");
     let series = as_whole(&fields.json("series_id"));
@@ -51,24 +47,17 @@ pub(crate) fn decode(parts: &[&[u8]], channel: Option<&str>) -> Result<(Incoming
         }
         Some("start") => {
             let series = need(series, "series_id", &fields).map_err(|error| Refusal::control(None, error))?;
-            let first_channel = fields
-                .json("channels")
-                .get(0)
-                .and_then(Value::as_str)
-                .map(str::to_owned);
+            let first_channel = fields.json("channels").get(0).and_then(Value::as_str).map(str::to_owned);
             Ok((Incoming::Start(Box::new(header(series, &fields))), first_channel))
         }
         Some("end") => {
             let series = need(series, "series_id", &fields).map_err(|error| Refusal::control(None, error))?;
             Ok((Incoming::End { series: Some(series) }, None))
         }
-        Some(other) => Err(Refusal::message(DecodeError::OtherProtocol {
-            expected: "dectris-v2",
-            found: quote(other),
-        })),
-        None => Err(Refusal::message(
-            fields.broken.unwrap_or_else(|| wrong("type", "a text", &kind)),
-        )),
+        Some(other) => {
+            Err(Refusal::message(DecodeError::OtherProtocol { expected: "dectris-v2", found: quote(other) }))
+        }
+        None => Err(Refusal::message(fields.broken.unwrap_or_else(|| wrong("type", "a text", &kind)))),
     }
 }
 
@@ -91,9 +80,7 @@ fn header(series: u64, fields: &Entries) -> Start {
             .as_str()
             .and_then(|name| element(name).ok())
             .map(|(element, _)| element),
-        shape: shape
-            .map(|(rows, columns)| Shape::new(rows, columns))
-            .filter(|shape| !shape.is_empty()),
+        shape: shape.map(|(rows, columns)| Shape::new(rows, columns)).filter(|shape| !shape.is_empty()),
         angles: moving_axis(|axis| {
             let axis = goniometer.get(axis)?;
             Some((as_number(axis.get("start")?)?, as_number(axis.get("increment")?)?))
@@ -125,27 +112,16 @@ fn image(
     }
     need(series, "series_id", fields).map_err(refuse)?;
     need(frame, "image_id", fields).map_err(refuse)?;
-    let data = fields
-        .range("data")
-        .ok_or_else(|| refuse(wrong("data", "a map of channels", &Value::Null)))?;
+    let data =
+        fields.range("data").ok_or_else(|| refuse(wrong("data", "a map of channels", &Value::Null)))?;
     let channels = Entries::read(message, data).map_err(refuse)?;
     let pixels = match channel {
         Some(name) => channels.range(name),
         None => channels.iter().next().map(|(_, range)| range),
     };
     let pixels = pixels.ok_or_else(|| {
-        let found = quote(
-            &channels
-                .iter()
-                .map(|(name, _)| name)
-                .collect::<Vec<_>>()
-                .join(", "),
-        );
-        refuse(DecodeError::Value {
-            key: "data",
-            expected: "a map with the channel",
-            found,
-        })
+        let found = quote(&channels.iter().map(|(name, _)| name).collect::<Vec<_>>().join(", "));
+        refuse(DecodeError::Value { key: "data", expected: "a map with the channel", found })
     })?;
     let (shape, element, payload) = array(message, &pixels).map_err(refuse)?;
     let mut image = Image::new(series, frame, element, shape, payload);
@@ -181,19 +157,10 @@ fn array(message: &[u8], range: &Range<usize>) -> Result<(Shape, ElementType, Pa
     let (element, big_endian) = typed_array(tag(&mut decoder)?)?;
 
     let compressed = decoder.datatype().map_err(|error| broken(&error))? == Type::Tag;
-    let compression = if compressed {
-        algorithm(&mut decoder, element)?
-    } else {
-        Compression::None
-    };
+    let compression = if compressed { algorithm(&mut decoder, element)? } else { Compression::None };
     let found = decoder.bytes().map_err(|error| broken(&error))?.len();
     let end = decoder.position();
-    let payload = Payload {
-        part: 0,
-        bytes: end - found..end,
-        compression,
-        big_endian,
-    };
+    let payload = Payload { part: 0, bytes: end - found..end, compression, big_endian };
     Ok((shape, element, payload))
 }
 
@@ -205,9 +172,7 @@ fn tag(decoder: &mut Decoder) -> Result<u64, DecodeError> {
 fn length(decoder: &mut Decoder, expected: u64) -> Result<(), DecodeError> {
     match decoder.array().map_err(|error| broken(&error))? {
         Some(found) if found == expected => Ok(()),
-        Some(found) => Err(DecodeError::BrokenCbor {
-            found: format!("{found} items, expected {expected}"),
-        }),
+        Some(found) => Err(DecodeError::BrokenCbor { found: format!("{found} items, expected {expected}") }),
         None => Err(unsupported("array", "of indefinite length")),
     }
 }
@@ -244,17 +209,11 @@ fn algorithm(decoder: &mut Decoder, element: ElementType) -> Result<Compression,
     match name {
         "lz4" => Ok(Compression::Lz4Hdf5),
         "bslz4" if modifier == element.size() as u64 => Ok(Compression::Bslz4),
-        "bslz4" => Err(unsupported(
-            "bslz4 with an element size of",
-            &modifier.to_string(),
-        )),
+        "bslz4" => Err(unsupported("bslz4 with an element size of", &modifier.to_string())),
         other => Err(unsupported("compression", other)),
     }
 }
 
 fn unsupported(what: &'static str, found: &str) -> DecodeError {
-    DecodeError::Unsupported {
-        what,
-        found: quote(found),
-    }
+    DecodeError::Unsupported { what, found: quote(found) }
 }

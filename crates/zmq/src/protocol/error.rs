@@ -21,32 +21,17 @@ pub struct Refusal {
 impl Refusal {
     /// A message of which not even the kind is known.
     pub(crate) fn message(error: DecodeError) -> Self {
-        Self {
-            series: None,
-            number: None,
-            is_frame: false,
-            error,
-        }
+        Self { series: None, number: None, is_frame: false, error }
     }
 
     /// A header or an end that cannot be used.
     pub(crate) fn control(series: Option<u64>, error: DecodeError) -> Self {
-        Self {
-            series,
-            number: None,
-            is_frame: false,
-            error,
-        }
+        Self { series, number: None, is_frame: false, error }
     }
 
     /// A frame that cannot be used.
     pub(crate) fn frame(series: Option<u64>, number: Option<u64>, error: DecodeError) -> Self {
-        Self {
-            series,
-            number,
-            is_frame: true,
-            error,
-        }
+        Self { series, number, is_frame: true, error }
     }
 }
 

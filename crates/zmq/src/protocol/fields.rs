@@ -25,10 +25,7 @@ pub(crate) fn as_whole(value: &Value) -> Option<u64> {
     match value {
         Value::Number(number) => number.as_u64().or_else(|| {
             // 2^53: up to there a float stands for one whole number.
-            number
-                .as_f64()
-                .filter(|v| v.fract() == 0.0 && (0.0..=9.007e15).contains(v))
-                .map(|v| v as u64)
+            number.as_f64().filter(|v| v.fract() == 0.0 && (0.0..=9.007e15).contains(v)).map(|v| v as u64)
         }),
         Value::String(text) => text.trim().parse().ok(),
         _ => None,
@@ -58,11 +55,7 @@ pub(crate) fn text<'a>(map: &'a Map<String, Value>, key: &'static str) -> Result
 
 /// The error for a value that is not what it should be.
 pub(crate) fn wrong(key: &'static str, expected: &'static str, value: &Value) -> DecodeError {
-    let found = if value.is_null() {
-        "nothing".to_owned()
-    } else {
-        quote(&value.to_string())
-    };
+    let found = if value.is_null() { "nothing".to_owned() } else { quote(&value.to_string()) };
     DecodeError::Value { key, expected, found }
 }
 
@@ -70,14 +63,9 @@ pub(crate) fn wrong(key: &'static str, expected: &'static str, value: &Value) ->
 pub(crate) fn extents(map: &Map<String, Value>) -> Result<[usize; 2], DecodeError> {
     let value = map.get("shape").unwrap_or(&Value::Null);
     let error = || wrong("shape", "two extents", value);
-    let list = value
-        .as_array()
-        .filter(|list| list.len() <= 4)
-        .ok_or_else(error)?;
-    let all: Option<Vec<usize>> = list
-        .iter()
-        .map(|v| as_whole(v).and_then(|n| usize::try_from(n).ok()))
-        .collect();
+    let list = value.as_array().filter(|list| list.len() <= 4).ok_or_else(error)?;
+    let all: Option<Vec<usize>> =
+        list.iter().map(|v| as_whole(v).and_then(|n| usize::try_from(n).ok())).collect();
     match all.ok_or_else(error)?.as_slice() {
         [slow, fast] | [1, slow, fast] | [1, 1, slow, fast] => Ok([*slow, *fast]),
         _ => Err(error()),
@@ -108,10 +96,7 @@ pub(crate) fn element(name: &str) -> Result<(ElementType, Option<bool>), DecodeE
         "float16" | "f2" | "half" => ElementType::F16,
         "float32" | "f4" | "float" | "single" => ElementType::F32,
         _ => {
-            return Err(DecodeError::Unsupported {
-                what: "pixel type",
-                found: quote(name),
-            });
+            return Err(DecodeError::Unsupported { what: "pixel type", found: quote(name) });
         }
     };
     Ok((element, big_endian))
@@ -123,9 +108,7 @@ pub(crate) fn role(map: &Map<String, Value>) -> Option<Role> {
         return Role::from_image_key(key);
     }
     let name = map.get("role")?.as_str()?;
-    [Role::Projection, Role::Flat, Role::Dark, Role::Invalid]
-        .into_iter()
-        .find(|role| role.name() == name)
+    [Role::Projection, Role::Flat, Role::Dark, Role::Invalid].into_iter().find(|role| role.name() == name)
 }
 
 /// Names under which senders put the rotation angle of a frame, in degrees; compared without case.
@@ -160,13 +143,7 @@ mod tests {
         assert_eq!(as_whole(&json!(7)), Some(7));
         assert_eq!(as_whole(&json!(7.0)), Some(7));
         assert_eq!(as_whole(&json!(" 7")), Some(7));
-        for bad in [
-            json!(-1),
-            json!(1.5),
-            json!("one"),
-            json!(99_999_999_999_999_999_999.0),
-            json!([1]),
-        ] {
+        for bad in [json!(-1), json!(1.5), json!("one"), json!(99_999_999_999_999_999_999.0), json!([1])] {
             assert_eq!(as_whole(&bad), None, "{bad}");
         }
         assert_eq!(as_number(&json!("Undefined")), None);

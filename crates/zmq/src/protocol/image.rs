@@ -84,24 +84,10 @@ impl Image {
             self.payload.compression == Compression::None
                 || self.payload.compression.max_decoded_bytes(found) >= *bytes
         };
-        let error = match self
-            .format()
-            .checked_bytes()
-            .filter(|bytes| *bytes > 0)
-            .filter(fits)
-        {
-            None => DecodeError::Implausible {
-                shape,
-                element,
-                found,
-            },
+        let error = match self.format().checked_bytes().filter(|bytes| *bytes > 0).filter(fits) {
+            None => DecodeError::Implausible { shape, element, found },
             Some(expected) if self.payload.compression == Compression::None && expected != found => {
-                DecodeError::PayloadSize {
-                    expected,
-                    found,
-                    shape,
-                    element,
-                }
+                DecodeError::PayloadSize { expected, found, shape, element }
             }
             Some(_) => return Ok(self),
         };

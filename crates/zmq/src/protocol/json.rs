@@ -20,10 +20,7 @@ pub(crate) fn decode(parts: &[&[u8]], protocol: Protocol) -> Result<Incoming, Re
     let header = parts.first().and_then(|part| object(part));
     let header = header.ok_or_else(|| Refusal::message(DecodeError::NotJson { part: 0 }))?;
     let other = |found: &str| {
-        Err(Refusal::message(DecodeError::OtherProtocol {
-            expected: protocol.name(),
-            found: quote(found),
-        }))
+        Err(Refusal::message(DecodeError::OtherProtocol { expected: protocol.name(), found: quote(found) }))
     };
     match (protocol, header.get("htype").and_then(Value::as_str)) {
         (Protocol::Concert, Some(htype)) => other(htype),
@@ -33,10 +30,9 @@ pub(crate) fn decode(parts: &[&[u8]], protocol: Protocol) -> Result<Incoming, Re
         (_, Some("header")) => Ok(Incoming::Start(Box::new(stins_start(&header)))),
         (_, Some("image")) => stins_image(&header, parts),
         (_, Some("series_end")) => Ok(Incoming::End { series: None }),
-        (_, Some(htype)) => Err(Refusal::message(DecodeError::Unsupported {
-            what: "message",
-            found: quote(htype),
-        })),
+        (_, Some(htype)) => {
+            Err(Refusal::message(DecodeError::Unsupported { what: "message", found: quote(htype) }))
+        }
         (_, None) if header.contains_key("bitmode") => sls_receiver(&header, parts),
         (_, None) if header.contains_key("image_attributes") => recastx(&header, parts),
         (_, None) => concert(&header, parts),
@@ -61,9 +57,7 @@ fn concert(header: &Header, parts: &[&[u8]]) -> Result<Incoming, Refusal> {
     if !header.contains_key("shape") {
         return Err(Refusal::message(wrong("shape", "two extents", &Value::Null)));
     }
-    let frame = ["frame-number", "frame"]
-        .into_iter()
-        .find(|key| header.contains_key(*key));
+    let frame = ["frame-number", "frame"].into_iter().find(|key| header.contains_key(*key));
     let frame = frame.map(|key| whole(header, key)).transpose();
     let frame = frame.map_err(|error| Refusal::frame(None, None, error))?;
     let mut image = plain_image(header, parts, frame, None)?;
@@ -78,16 +72,11 @@ fn concert(header: &Header, parts: &[&[u8]]) -> Result<Incoming, Refusal> {
         Some(2) => true,
         _ => {
             // A quarter turn swaps rows and columns: the camera should be told to do it.
-            let found = header
-                .get("rotate")
-                .map_or_else(String::new, |v| quote(&v.to_string()));
+            let found = header.get("rotate").map_or_else(String::new, |v| quote(&v.to_string()));
             return Err(Refusal::frame(
                 None,
                 frame,
-                DecodeError::Unsupported {
-                    what: "quarter turns: rotate",
-                    found,
-                },
+                DecodeError::Unsupported { what: "quarter turns: rotate", found },
             ));
         }
     };
@@ -105,14 +94,8 @@ fn recastx(header: &Header, parts: &[&[u8]]) -> Result<Incoming, Refusal> {
         Some(Some(2)) => Some(Role::Projection),
         None => image.role,
         Some(_) => {
-            let found = attributes
-                .and_then(|map| map.get("scan_index"))
-                .unwrap_or(&Value::Null);
-            return Err(Refusal::frame(
-                None,
-                Some(frame),
-                wrong("scan_index", "0, 1 or 2", found),
-            ));
+            let found = attributes.and_then(|map| map.get("scan_index")).unwrap_or(&Value::Null);
+            return Err(Refusal::frame(None, Some(frame), wrong("scan_index", "0, 1 or 2", found)));
         }
     };
     image.counted_by_role = true;
@@ -148,20 +131,13 @@ fn sls_receiver(header: &Header, parts: &[&[u8]]) -> Result<Incoming, Refusal> {
         16 => ElementType::U16,
         32 => ElementType::U32,
         bits => {
-            return Err(refuse(DecodeError::Unsupported {
-                what: "bitmode",
-                found: bits.to_string(),
-            }));
+            return Err(refuse(DecodeError::Unsupported { what: "bitmode", found: bits.to_string() }));
         }
     };
     let [columns, rows] = extents(header).map_err(refuse)?;
     let pixels = payload_part(parts).map_err(refuse)?;
-    let payload = Payload {
-        part: 1,
-        bytes: 0..pixels.len(),
-        compression: Compression::None,
-        big_endian: false,
-    };
+    let payload =
+        Payload { part: 1, bytes: 0..pixels.len(), compression: Compression::None, big_endian: false };
     let mut image = Image::new(None, Some(frame), element, Shape::new(rows, columns), payload);
     // The detector's clock runs at 10 MHz.
     image.detector_secs = number(header, "timestamp").map(|ticks| ticks * 1e-7);
@@ -177,20 +153,14 @@ fn plain_image(
     default_type: Option<ElementType>,
 ) -> Result<Image, Refusal> {
     let refuse = |error| Refusal::frame(None, frame, error);
-    let key = if header.contains_key("type") {
-        "type"
-    } else {
-        "dtype"
-    };
+    let key = if header.contains_key("type") { "type" } else { "dtype" };
     let (element, order) = match (header.contains_key(key), default_type) {
         (false, Some(element)) => (element, None),
         _ => text(header, key).and_then(element).map_err(refuse)?,
     };
     let shape = rows_columns(header).map_err(refuse)?;
     let pixels = payload_part(parts).map_err(refuse)?;
-    let bytes = Format::frame(element, shape.rows, shape.columns)
-        .checked_bytes()
-        .unwrap_or(0);
+    let bytes = Format::frame(element, shape.rows, shape.columns).checked_bytes().unwrap_or(0);
     let payload = Payload {
         part: 1,
         bytes: 0..pixels.len(),
@@ -204,17 +174,12 @@ fn plain_image(
 }
 
 fn payload_part<'a>(parts: &[&'a [u8]]) -> Result<&'a [u8], DecodeError> {
-    parts.get(1).copied().ok_or(DecodeError::MissingPart {
-        expected: 2,
-        found: parts.len(),
-    })
+    parts.get(1).copied().ok_or(DecodeError::MissingPart { expected: 2, found: parts.len() })
 }
 
 /// Role and angle, from the header itself or from the dictionaries that senders hang into it.
 fn annotate(image: &mut Image, header: &Header) {
-    let nested = ["ndattr", "addJsonHeader"]
-        .into_iter()
-        .filter_map(|key| header.get(key)?.as_object());
+    let nested = ["ndattr", "addJsonHeader"].into_iter().filter_map(|key| header.get(key)?.as_object());
     for map in std::iter::once(header).chain(nested) {
         image.role = image.role.or_else(|| role(map));
         image.angle_rad = image.angle_rad.or_else(|| angle_rad(map));
@@ -223,24 +188,17 @@ fn annotate(image: &mut Image, header: &Header) {
 
 /// The specification's own example misspells the key; both spellings are in the field.
 fn is_big_endian(header: &Header) -> bool {
-    ["endianness", "endianess"]
-        .into_iter()
-        .any(|key| header.get(key).and_then(Value::as_str) == Some("big"))
+    ["endianness", "endianess"].into_iter().any(|key| header.get(key).and_then(Value::as_str) == Some("big"))
 }
 
 fn compression(header: &Header, pixels: &[u8], bytes: usize) -> Result<Compression, DecodeError> {
-    let key = ["encoding", "compression"]
-        .into_iter()
-        .find(|key| header.contains_key(*key));
+    let key = ["encoding", "compression"].into_iter().find(|key| header.contains_key(*key));
     match key.and_then(|key| header[key].as_str()).unwrap_or_default() {
         "" | "none" | "raw" => Ok(Compression::None),
         "lz4" => Ok(Compression::Lz4Block),
         "lz4hdf5" => Ok(Compression::Lz4Hdf5),
         "bslz4" | "bitshuffle_lz4" if has_bslz4_header(pixels, bytes) => Ok(Compression::Bslz4),
         "bslz4" | "bitshuffle_lz4" => Ok(Compression::Bslz4Headerless),
-        other => Err(DecodeError::Unsupported {
-            what: "compression",
-            found: quote(other),
-        }),
+        other => Err(DecodeError::Unsupported { what: "compression", found: quote(other) }),
     }
 }

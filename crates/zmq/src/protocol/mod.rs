@@ -107,11 +107,7 @@ pub struct Decoder {
 impl Decoder {
     /// A decoder for `protocol`; `channel` names the one to take where a message holds several.
     pub fn new(protocol: Protocol, channel: Option<String>) -> Self {
-        Self {
-            protocol,
-            channel,
-            announced_channel: None,
-        }
+        Self { protocol, channel, announced_channel: None }
     }
 
     /// The protocol in force: [`Protocol::Auto`] until a message was understood.

@@ -41,14 +41,8 @@ impl FrameBuffers {
     /// From now on parts with the size of `format` are received into buffers of `pool`.
     pub(crate) fn aim(&self, pool: &Pool, format: Format, budget: usize) {
         let visible = pool.kind().is_host();
-        *self.target() = visible.then(|| Target {
-            pool: pool.clone(),
-            format,
-            budget,
-        });
-        self.shared
-            .frame_bytes
-            .store(if visible { format.bytes() } else { 0 }, Ordering::Release);
+        *self.target() = visible.then(|| Target { pool: pool.clone(), format, budget });
+        self.shared.frame_bytes.store(if visible { format.bytes() } else { 0 }, Ordering::Release);
     }
 
     fn target(&self) -> MutexGuard<'_, Option<Target>> {
@@ -70,10 +64,7 @@ impl PartBuffers for FrameBuffers {
         }
         let lease = target.pool.try_lease(target.format).ok().flatten()?;
         self.shared.lent.fetch_add(1, Ordering::Relaxed);
-        Some(Lent {
-            lease: Some(lease),
-            shared: self.shared.clone(),
-        })
+        Some(Lent { lease: Some(lease), shared: self.shared.clone() })
     }
 }
 

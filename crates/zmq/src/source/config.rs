@@ -1,6 +1,8 @@
 //! Settings of a `zmq_source`.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -163,9 +165,8 @@ impl ZmqSourceConfig {
             ModeSetting::Bind => Mode::Bind,
         };
         let parse = |text: &String| {
-            let endpoint: Endpoint = text
-                .parse()
-                .map_err(|error| BuildError::key("endpoint", format!("{error}")))?;
+            let endpoint: Endpoint =
+                text.parse().map_err(|error| BuildError::key("endpoint", format!("{error}")))?;
             match &endpoint {
                 Endpoint::Tcp { host, .. } if host == "*" && mode == Mode::Connect => Err(BuildError::key(
                     "endpoint",
@@ -174,12 +175,7 @@ impl ZmqSourceConfig {
                 _ => Ok((endpoint, mode)),
             }
         };
-        let endpoints = self
-            .endpoint
-            .as_slice()
-            .iter()
-            .map(parse)
-            .collect::<Result<Vec<_>, _>>()?;
+        let endpoints = self.endpoint.as_slice().iter().map(parse).collect::<Result<Vec<_>, _>>()?;
         if endpoints.is_empty() {
             return Err(BuildError::key(
                 "endpoint",
@@ -190,31 +186,17 @@ impl ZmqSourceConfig {
             SocketSetting::Pull => SocketKind::Pull,
             SocketSetting::Sub => SocketKind::Sub,
         });
-        Ok(ZmqSource::new(
-            endpoints,
-            socket,
-            self.protocol,
-            self.channel,
-            self.buffer_bytes,
-            rules,
-        ))
+        Ok(ZmqSource::new(endpoints, socket, self.protocol, self.channel, self.buffer_bytes, rules))
     }
 
     fn rules(&self) -> Result<Rules, BuildError> {
         let ranges = |(role, ranges): (&Role, &OneOrMany<IndexRange>)| {
-            ranges
-                .as_slice()
-                .iter()
-                .map(|range| (*role, *range))
-                .collect::<Vec<_>>()
+            ranges.as_slice().iter().map(|range| (*role, *range)).collect::<Vec<_>>()
         };
         let roles: Vec<(Role, IndexRange)> = self.roles.iter().flat_map(ranges).collect();
         let mut sorted: Vec<IndexRange> = roles.iter().map(|(_, range)| *range).collect();
         sorted.sort_by_key(|range| range.first);
-        if let Some((first, second)) = sorted
-            .iter()
-            .zip(sorted.iter().skip(1))
-            .find(|(a, b)| b.first < a.end)
+        if let Some((first, second)) = sorted.iter().zip(sorted.iter().skip(1)).find(|(a, b)| b.first < a.end)
         {
             return Err(BuildError::key(
                 "roles",
@@ -228,10 +210,7 @@ impl ZmqSourceConfig {
             role: self.role,
             roles,
             series_roles: self.series_roles.clone(),
-            angles: self
-                .angles
-                .as_ref()
-                .map_or_else(|| Ok(AngleTable::default()), AnglesSetting::table)?,
+            angles: self.angles.as_ref().map_or_else(|| Ok(AngleTable::default()), AnglesSetting::table)?,
             end_grace: seconds("end_grace_secs", self.end_grace_secs)?,
             series_timeout: seconds("series_timeout_secs", self.series_timeout_secs)?,
             max_series: self.max_series,
@@ -242,10 +221,7 @@ impl ZmqSourceConfig {
 fn seconds(key: &'static str, secs: f64) -> Result<Duration, BuildError> {
     let limit = 1e9;
     if !(0.0..=limit).contains(&secs) {
-        return Err(BuildError::key(
-            key,
-            format!("expected 0 to {limit} seconds, found {secs}"),
-        ));
+        return Err(BuildError::key(key, format!("expected 0 to {limit} seconds, found {secs}")));
     }
     Ok(Duration::from_secs_f64(secs))
 }
@@ -256,21 +232,12 @@ impl AnglesSetting {
         match (&self.file, self.start_deg, self.step_deg) {
             (Some(file), None, None) => {
                 let table = read_angles(file).map_err(|text| BuildError::key("angles", text))?;
-                Ok(AngleTable {
-                    table_rad: Some(table),
-                    rule: None,
-                    wins,
-                })
+                Ok(AngleTable { table_rad: Some(table), rule: None, wins })
             }
-            (None, Some(start), Some(step)) if start.is_finite() && step.is_finite() => Ok(AngleTable {
-                table_rad: None,
-                rule: Some(AngleRule::from_degrees(start, step)),
-                wins,
-            }),
-            _ => Err(BuildError::key(
-                "angles",
-                "expected either file, or start_deg and step_deg",
-            )),
+            (None, Some(start), Some(step)) if start.is_finite() && step.is_finite() => {
+                Ok(AngleTable { table_rad: None, rule: Some(AngleRule::from_degrees(start, step)), wins })
+            }
+            _ => Err(BuildError::key("angles", "expected either file, or start_deg and step_deg")),
         }
     }
 }
@@ -278,36 +245,26 @@ impl AnglesSetting {
 /// The angles of a text file in radians; `#` begins a comment.
 fn read_angles(path: &Path) -> Result<Arc<[f64]>, String> {
     let named = |what: String| format!("{}: {what}", path.display());
-    let bytes = std::fs::metadata(path)
-        .map_err(|error| named(error.to_string()))?
-        .len();
-    if bytes > MAX_TABLE_BYTES {
-        return Err(named(format!(
-            "{bytes} bytes, expected {MAX_TABLE_BYTES} at most"
-        )));
+    // Not the size that the file claims: devices and pipes have none.
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| named(error.to_string()))?;
+    file.take(MAX_TABLE_BYTES + 1).read_to_string(&mut text).map_err(|error| named(error.to_string()))?;
+    if text.len() as u64 > MAX_TABLE_BYTES {
+        return Err(named(format!("expected a table of at most {MAX_TABLE_BYTES} bytes")));
     }
-    let text = std::fs::read_to_string(path).map_err(|error| named(error.to_string()))?;
     let mut angles = Vec::new();
     for (line, content) in text.lines().enumerate() {
         let content = content.split('#').next().unwrap_or_default();
-        for word in content
-            .split(|c: char| c.is_whitespace() || c == ',')
-            .filter(|word| !word.is_empty())
-        {
+        for word in content.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty()) {
             let degrees = word.parse().ok().filter(|v: &f64| v.is_finite());
             let degrees = degrees.ok_or_else(|| {
-                named(format!(
-                    "line {}: expected an angle in degrees, found '{word}'",
-                    line + 1
-                ))
+                named(format!("line {}: expected an angle in degrees, found '{word}'", line + 1))
             })?;
             angles.push(degrees.to_radians());
         }
     }
     if angles.is_empty() {
-        return Err(named(
-            "expected one angle for each projection, found none".to_owned(),
-        ));
+        return Err(named("expected one angle for each projection, found none".to_owned()));
     }
     Ok(angles.into())
 }

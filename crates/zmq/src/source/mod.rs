@@ -43,14 +43,7 @@ impl ZmqSource {
         buffer_bytes: u64,
         rules: Rules,
     ) -> Self {
-        Self {
-            endpoints,
-            socket,
-            protocol,
-            channel,
-            buffer_bytes,
-            rules,
-        }
+        Self { endpoints, socket, protocol, channel, buffer_bytes, rules }
     }
 
     /// Buffers that frames can wait in, and one more for each connection that is just receiving.
@@ -119,10 +112,7 @@ impl Run<'_> {
     fn until_done(&mut self, messages: &Line<Message<Lent>>) -> Result<(), NodeError> {
         let mut next_report = Instant::now() + REPORT_EVERY;
         while !self.assembler.is_finished() && !self.out.is_draining() {
-            let wake = self
-                .assembler
-                .deadline()
-                .map_or(next_report, |deadline| deadline.min(next_report));
+            let wake = self.assembler.deadline().map_or(next_report, |deadline| deadline.min(next_report));
             let message = next(messages, self.out, wake);
             let now = Instant::now();
             match message {

@@ -14,10 +14,7 @@ const FORMAT: Format = Format::frame(ElementType::U16, 13, 21);
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 fn source(settings: Value) -> ZmqSource {
-    serde_json::from_value::<ZmqSourceConfig>(settings)
-        .unwrap()
-        .source()
-        .unwrap()
+    serde_json::from_value::<ZmqSourceConfig>(settings).unwrap().source().unwrap()
 }
 
 /// A detector that a source can connect to.
@@ -28,9 +25,7 @@ fn detector(kind: Sends) -> (Sender, String) {
 }
 
 fn pixels(number: u64) -> Vec<u8> {
-    (0..FORMAT.bytes())
-        .map(|at| (at as u64 * 7 + number * 31) as u8)
-        .collect()
+    (0..FORMAT.bytes()).map(|at| (at as u64 * 7 + number * 31) as u8).collect()
 }
 
 /// The messages of a series.
@@ -43,14 +38,7 @@ fn series(
 ) -> Vec<beamstream_sim_wire::Message> {
     let encoder = protocol.encoder(encoding).unwrap();
     let omega_deg = Some((10.0, 0.5));
-    let info = SeriesInfo {
-        number,
-        role,
-        format: FORMAT,
-        frames,
-        omega_deg,
-        frame_time_secs: 0.1,
-    };
+    let info = SeriesInfo { number, role, format: FORMAT, frames, omega_deg, frame_time_secs: 0.1 };
     let image = |frame| {
         let info = FrameInfo {
             series: number,
@@ -62,12 +50,7 @@ fn series(
         };
         encoder.image(&info, encoder.payload(&pixels(frame), FORMAT))
     };
-    encoder
-        .header(&info)
-        .into_iter()
-        .chain((0..frames).map(image))
-        .chain(encoder.end(number))
-        .collect()
+    encoder.header(&info).into_iter().chain((0..frames).map(image)).chain(encoder.end(number)).collect()
 }
 
 /// Runs a source while `messages` are sent; gives what it sent on and its outlet.
@@ -101,11 +84,7 @@ fn frames(events: &[Event]) -> Vec<(Role, u64, Vec<u8>)> {
 
 fn summaries(events: &[Event]) -> Vec<FrameCounts> {
     let summary = |event: &Event| {
-        if let Event::End(summary) = event {
-            Some(summary.counts.clone())
-        } else {
-            None
-        }
+        if let Event::End(summary) = event { Some(summary.counts.clone()) } else { None }
     };
     events.iter().filter_map(summary).collect()
 }
@@ -121,20 +100,9 @@ fn every_protocol_and_encoding_gives_the_same_frames() {
             let settings = json!({ "endpoint": endpoint, "role": "projection", "max_series": 1, "series_timeout_secs": 0.5 });
             let messages = series(protocol, encoding, 3, Role::Projection, 9);
             let (events, out) = run(source(settings), &sender, messages);
-            let expected: Vec<_> = (0..9)
-                .map(|number| (Role::Projection, number, pixels(number)))
-                .collect();
-            assert_eq!(
-                frames(&events),
-                expected,
-                "{} {}",
-                protocol.name(),
-                encoding.name()
-            );
-            assert_eq!(
-                (summaries(&events)[0].processed, summaries(&events)[0].lost),
-                (9, 0)
-            );
+            let expected: Vec<_> = (0..9).map(|number| (Role::Projection, number, pixels(number))).collect();
+            assert_eq!(frames(&events), expected, "{} {}", protocol.name(), encoding.name());
+            assert_eq!((summaries(&events)[0].processed, summaries(&events)[0].lost), (9, 0));
             assert_eq!(out.journal().all_series()[0].counts.processed, 9);
         }
     }
@@ -147,28 +115,13 @@ fn a_scan_of_three_published_series_keeps_roles_and_angles() {
     let roles = [(1, Role::Dark, 2), (2, Role::Flat, 3), (3, Role::Projection, 5)];
     let scan = |(number, role, count)| series(protocol, Encoding::Bslz4, number, role, count);
     let settings = json!({ "endpoint": endpoint, "protocol": "auto", "max_series": 1 });
-    let (events, _) = run(
-        source(settings),
-        &sender,
-        roles.into_iter().flat_map(scan).collect(),
-    );
-    let seen: Vec<_> = frames(&events)
-        .into_iter()
-        .map(|(role, number, _)| (role, number))
-        .collect();
-    let expected = roles
-        .into_iter()
-        .flat_map(|(_, role, count)| (0..count).map(move |n| (role, n)));
+    let (events, _) = run(source(settings), &sender, roles.into_iter().flat_map(scan).collect());
+    let seen: Vec<_> = frames(&events).into_iter().map(|(role, number, _)| (role, number)).collect();
+    let expected = roles.into_iter().flat_map(|(_, role, count)| (0..count).map(move |n| (role, n)));
     assert_eq!(seen, expected.collect::<Vec<_>>());
     let angles: Vec<_> = events
         .iter()
-        .filter_map(|event| {
-            if let Event::Block(block) = event {
-                block.meta.angle_rad
-            } else {
-                None
-            }
-        })
+        .filter_map(|event| if let Event::Block(block) = event { block.meta.angle_rad } else { None })
         .map(|angle| (angle.to_degrees() * 10.0).round() / 10.0)
         .collect();
     assert_eq!(angles[angles.len() - 5..], [10.0, 10.5, 11.0, 11.5, 12.0]);
@@ -202,9 +155,7 @@ fn a_drain_uses_what_arrived_and_says_that_it_was_cut_short() {
         controller.drain();
         running.join().unwrap().unwrap();
     });
-    let Some(Event::End(summary)) = events.try_iter().last() else {
-        panic!("the series was not ended")
-    };
+    let Some(Event::End(summary)) = events.try_iter().last() else { panic!("the series was not ended") };
     assert!(summary.aborted);
     assert_eq!((summary.counts.processed, summary.counts.lost), (5, 4));
 }
@@ -222,22 +173,10 @@ fn settings_that_cannot_work_are_named() {
         (json!({ "endpoint": "tcp://*:1" }), "endpoint"),
         (json!({ "endpoint": [] }), "endpoint"),
         (json!({ "endpoint": endpoint, "max_series": 0 }), "max_series"),
-        (
-            json!({ "endpoint": endpoint, "roles": { "dark": "0:9", "flat": "8:12" } }),
-            "roles",
-        ),
-        (
-            json!({ "endpoint": endpoint, "end_grace_secs": -1.0 }),
-            "end_grace_secs",
-        ),
-        (
-            json!({ "endpoint": endpoint, "angles": { "start_deg": 0.0 } }),
-            "angles",
-        ),
-        (
-            json!({ "endpoint": endpoint, "angles": { "file": "/nowhere/angles.txt" } }),
-            "angles",
-        ),
+        (json!({ "endpoint": endpoint, "roles": { "dark": "0:9", "flat": "8:12" } }), "roles"),
+        (json!({ "endpoint": endpoint, "end_grace_secs": -1.0 }), "end_grace_secs"),
+        (json!({ "endpoint": endpoint, "angles": { "start_deg": 0.0 } }), "angles"),
+        (json!({ "endpoint": endpoint, "angles": { "file": "/nowhere/angles.txt" } }), "angles"),
     ] {
         let (found, message) = refused(settings);
         assert_eq!(found, key, "{message}");
@@ -257,10 +196,7 @@ fn settings_are_read_as_they_are_written() {
     }));
     std::fs::remove_file(path).unwrap();
     assert_eq!(source.endpoints.len(), 2);
-    assert_eq!(
-        (source.protocol, source.socket),
-        (Protocol::Array, Some(SocketKind::Sub))
-    );
+    assert_eq!((source.protocol, source.socket), (Protocol::Array, Some(SocketKind::Sub)));
     assert_eq!(source.rules.roles.len(), 3);
     let table = source.rules.angles.table_rad.as_ref().unwrap();
     assert!(

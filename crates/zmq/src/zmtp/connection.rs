@@ -53,14 +53,7 @@ pub(super) fn serve<B: PartBuffers>(
             return ZmtpError::ShutDown;
         };
         let home = lines.rest.clone();
-        let message = Message {
-            body,
-            home,
-            share: Some(share),
-            peer,
-            discarded_parts,
-            received,
-        };
+        let message = Message { body, home, share: Some(share), peer, discarded_parts, received };
         if deliver(message, &lines.deliver, control).is_err() {
             return ZmtpError::ShutDown;
         }
@@ -122,11 +115,7 @@ fn receive<B: PartBuffers>(
 
 fn command(reader: &mut FrameReader<Stream>, len: u64) -> Result<(), ZmtpError> {
     if len > MAX_COMMAND_BYTES {
-        return Err(ZmtpError::TooLong {
-            what: "a command",
-            found: len,
-            limit: MAX_COMMAND_BYTES,
-        });
+        return Err(ZmtpError::TooLong { what: "a command", found: len, limit: MAX_COMMAND_BYTES });
     }
     let mut body = vec![0; usize::try_from(len).unwrap_or(0)];
     reader.read_exact(&mut body)?;

@@ -32,30 +32,18 @@ impl FromStr for Endpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = || EndpointError {
-            found: text.to_owned(),
-        };
+        let error = || EndpointError { found: text.to_owned() };
         if let Some(path) = text.strip_prefix("ipc://").filter(|path| !path.is_empty()) {
             return Ok(Self::Ipc(path.into()));
         }
         let address = text.strip_prefix("tcp://").ok_or_else(error)?;
         let (host, port) = address.rsplit_once(':').ok_or_else(error)?;
-        let port = if port == "*" {
-            0
-        } else {
-            port.parse().map_err(|_not_a_port| error())?
-        };
-        let bare = host
-            .strip_prefix('[')
-            .and_then(|rest| rest.strip_suffix(']'))
-            .unwrap_or(host);
+        let port = if port == "*" { 0 } else { port.parse().map_err(|_not_a_port| error())? };
+        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
         if bare.is_empty() || (bare == host && host.contains(':')) {
             return Err(error());
         }
-        Ok(Self::Tcp {
-            host: bare.to_owned(),
-            port,
-        })
+        Ok(Self::Tcp { host: bare.to_owned(), port })
     }
 }
 
@@ -75,19 +63,12 @@ mod tests {
 
     #[test]
     fn endpoints_are_read_and_written() {
-        for text in [
-            "tcp://127.0.0.1:9999",
-            "tcp://detector.local:1",
-            "tcp://[::1]:80",
-            "tcp://*:5",
-            "ipc:///tmp/x",
-        ] {
+        for text in
+            ["tcp://127.0.0.1:9999", "tcp://detector.local:1", "tcp://[::1]:80", "tcp://*:5", "ipc:///tmp/x"]
+        {
             assert_eq!(text.parse::<Endpoint>().unwrap().to_string(), text);
         }
-        let any = Endpoint::Tcp {
-            host: "127.0.0.1".into(),
-            port: 0,
-        };
+        let any = Endpoint::Tcp { host: "127.0.0.1".into(), port: 0 };
         assert_eq!("tcp://127.0.0.1:*".parse(), Ok(any));
         for bad in [
             "",

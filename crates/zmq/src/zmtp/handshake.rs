@@ -121,23 +121,17 @@ fn greeting(stream: &mut impl Read) -> Result<(), ZmtpError> {
     // Byte by byte at first: who does not speak ZMTP should not be waited for.
     read_exact(stream, &mut peer[..1])?;
     if peer[0] != 0xFF {
-        return Err(ZmtpError::NotZmtp {
-            found: peer[..1].to_vec(),
-        });
+        return Err(ZmtpError::NotZmtp { found: peer[..1].to_vec() });
     }
     read_exact(stream, &mut peer[1..11])?;
     if peer[9] & 1 == 0 {
-        return Err(ZmtpError::NotZmtp {
-            found: peer[..10].to_vec(),
-        });
+        return Err(ZmtpError::NotZmtp { found: peer[..10].to_vec() });
     }
     if peer[10] < 3 {
         return Err(ZmtpError::OldVersion { found: peer[10] });
     }
     read_exact(stream, &mut peer[11..])?;
-    let mechanism = String::from_utf8_lossy(&peer[12..32])
-        .trim_end_matches('\0')
-        .to_owned();
+    let mechanism = String::from_utf8_lossy(&peer[12..32]).trim_end_matches('\0').to_owned();
     if mechanism != "NULL" {
         return Err(ZmtpError::Mechanism { found: mechanism });
     }
@@ -175,23 +169,16 @@ fn peer_type(stream: &mut impl Read) -> Result<String, ZmtpError> {
         _ => return Err(ZmtpError::Handshake("expected a READY command")),
     };
     if len > MAX_COMMAND_BYTES {
-        return Err(ZmtpError::TooLong {
-            what: "a command",
-            found: len,
-            limit: MAX_COMMAND_BYTES,
-        });
+        return Err(ZmtpError::TooLong { what: "a command", found: len, limit: MAX_COMMAND_BYTES });
     }
     let mut body = vec![0; usize::try_from(len).unwrap_or(0)];
     read_exact(stream, &mut body)?;
     if let Some(reason) = body.strip_prefix(b"\x05ERROR") {
         let reason = reason.get(1..).unwrap_or_default();
-        return Err(ZmtpError::RefusedByPeer {
-            reason: String::from_utf8_lossy(reason).into_owned(),
-        });
+        return Err(ZmtpError::RefusedByPeer { reason: String::from_utf8_lossy(reason).into_owned() });
     }
-    let properties = body
-        .strip_prefix(b"\x05READY")
-        .ok_or(ZmtpError::Handshake("expected a READY command"))?;
+    let properties =
+        body.strip_prefix(b"\x05READY").ok_or(ZmtpError::Handshake("expected a READY command"))?;
     socket_type(properties).ok_or(ZmtpError::Handshake("READY without a Socket-Type"))
 }
 
@@ -255,20 +242,11 @@ mod tests {
     fn commands_that_lie_are_refused() {
         let mut huge = vec![6];
         huge.extend((1_u64 << 40).to_be_bytes());
-        assert!(matches!(
-            peer_type(&mut huge.as_slice()),
-            Err(ZmtpError::TooLong { .. })
-        ));
-        for bad in [
-            b"\x00\x05hello".as_slice(),
-            b"\x04\x02hi",
-            b"\x04\x08\x05READY\xffx",
-            b"\x04\x06\x05READY",
-        ] {
-            assert!(
-                matches!(peer_type(&mut &*bad), Err(ZmtpError::Handshake(_))),
-                "{bad:?}"
-            );
+        assert!(matches!(peer_type(&mut huge.as_slice()), Err(ZmtpError::TooLong { .. })));
+        for bad in
+            [b"\x00\x05hello".as_slice(), b"\x04\x02hi", b"\x04\x08\x05READY\xffx", b"\x04\x06\x05READY"]
+        {
+            assert!(matches!(peer_type(&mut &*bad), Err(ZmtpError::Handshake(_))), "{bad:?}");
         }
         let refused = peer_type(&mut b"\x04\x0b\x05ERROR\x04nope".as_slice());
         assert!(matches!(refused, Err(ZmtpError::RefusedByPeer { reason }) if reason == "nope"));

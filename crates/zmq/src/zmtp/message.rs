@@ -55,11 +55,7 @@ pub(super) struct Part<L> {
 
 impl<L> Default for Part<L> {
     fn default() -> Self {
-        Self {
-            scratch: Vec::new(),
-            len: 0,
-            lease: None,
-        }
+        Self { scratch: Vec::new(), len: 0, lease: None }
     }
 }
 
@@ -72,10 +68,7 @@ pub(super) struct Body<L> {
 
 impl<L> Default for Body<L> {
     fn default() -> Self {
-        Self {
-            parts: Vec::new(),
-            used: 0,
-        }
+        Self { parts: Vec::new(), used: 0 }
     }
 }
 
@@ -92,11 +85,7 @@ impl<L> Body<L> {
     /// Gives leases back and forgets scratch that the message did not need.
     pub(super) fn clear(&mut self) {
         for (at, part) in self.parts.iter_mut().enumerate() {
-            let needed = if at < self.used && part.lease.is_none() {
-                part.len
-            } else {
-                0
-            };
+            let needed = if at < self.used && part.lease.is_none() { part.len } else { 0 };
             part.lease = None;
             part.len = 0;
             if part.scratch.len() > KEPT_SCRATCH_BYTES.max(4 * needed) {

@@ -23,11 +23,7 @@ pub(super) struct Share {
 
 impl Quota {
     pub(super) fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self {
-            limit,
-            state: Mutex::default(),
-            freed: Condvar::new(),
-        })
+        Arc::new(Self { limit, state: Mutex::default(), freed: Condvar::new() })
     }
 
     /// Waits until `bytes` fit; a message longer than the whole quota fits when nothing else waits.
@@ -36,18 +32,12 @@ impl Quota {
         let full = |state: &mut State| {
             !state.closed && state.waiting > 0 && state.waiting.saturating_add(bytes) > self.limit
         };
-        let mut state = self
-            .freed
-            .wait_while(self.lock(), full)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.freed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
         if state.closed {
             return None;
         }
         state.waiting = state.waiting.saturating_add(bytes);
-        Some(Share {
-            quota: self.clone(),
-            bytes,
-        })
+        Some(Share { quota: self.clone(), bytes })
     }
 
     /// Ends all waits.

@@ -36,13 +36,7 @@ pub(super) struct FrameReader<S> {
 
 impl<S: Read> FrameReader<S> {
     pub(super) fn new(stream: S, patience: Duration) -> Self {
-        Self {
-            stream,
-            buffer: vec![0; BUFFER_BYTES].into(),
-            start: 0,
-            end: 0,
-            patience,
-        }
+        Self { stream, buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0, patience }
     }
 
     pub(super) fn stream(&mut self) -> &mut S {
@@ -126,11 +120,7 @@ impl<S: Read> FrameReader<S> {
         let (stream, buffer) = (&mut self.stream, &mut self.buffer);
         let read = patient(self.patience, within_message, || stream.read(buffer))?;
         if read == 0 {
-            return Err(if within_message {
-                ZmtpError::ClosedWithin
-            } else {
-                ZmtpError::Closed
-            });
+            return Err(if within_message { ZmtpError::ClosedWithin } else { ZmtpError::Closed });
         }
         (self.start, self.end) = (0, read);
         Ok(())
@@ -194,10 +184,7 @@ mod tests {
     fn flags_that_do_not_exist_are_refused() {
         for flags in [8, 5, 0xFF] {
             assert!(
-                matches!(
-                    reader(vec![flags, 0], 9).header(false),
-                    Err(ZmtpError::Flags { .. })
-                ),
+                matches!(reader(vec![flags, 0], 9).header(false), Err(ZmtpError::Flags { .. })),
                 "{flags}"
             );
         }

@@ -81,13 +81,7 @@ impl Options {
     /// The usual limits, refusals into the log.
     pub fn new(socket: Option<SocketKind>, capacity: usize, waiting_bytes: u64) -> Self {
         let notify = Arc::new(|text: String| tracing::warn!("{text}"));
-        Self {
-            socket,
-            limits: Limits::default(),
-            capacity,
-            waiting_bytes,
-            notify,
-        }
+        Self { socket, limits: Limits::default(), capacity, waiting_bytes, notify }
     }
 }
 
@@ -148,11 +142,7 @@ pub(super) struct Lines<L> {
 
 impl<L> Clone for Lines<L> {
     fn clone(&self) -> Self {
-        Self {
-            deliver: self.deliver.clone(),
-            rest: self.rest.clone(),
-            resting: self.resting.clone(),
-        }
+        Self { deliver: self.deliver.clone(), rest: self.rest.clone(), resting: self.resting.clone() }
     }
 }
 
@@ -190,17 +180,8 @@ impl<L: super::Lease> Receiver<L> {
         });
         let (deliver, messages) = bounded(options.capacity.max(1));
         let (rest, resting) = bounded(options.capacity + endpoints.len() + 1);
-        let lines = Lines {
-            deliver,
-            rest,
-            resting,
-        };
-        let mut receiver = Self {
-            messages,
-            control,
-            threads: Vec::new(),
-            listening: Vec::new(),
-        };
+        let lines = Lines { deliver, rest, resting };
+        let mut receiver = Self { messages, control, threads: Vec::new(), listening: Vec::new() };
         for (number, (endpoint, mode)) in endpoints.iter().enumerate() {
             let shared = Shared {
                 number: number as u64,
@@ -210,18 +191,13 @@ impl<L: super::Lease> Receiver<L> {
                 lines: lines.clone(),
                 buffers: buffers.clone(),
             };
-            let failed = |source| ReceiverError::Bind {
-                endpoint: endpoint.clone(),
-                source,
-            };
+            let failed = |source| ReceiverError::Bind { endpoint: endpoint.clone(), source };
             let thread = Builder::new().name(format!("zmq {number}"));
             let thread = match mode {
                 Mode::Connect => thread.spawn(move || connect(shared)),
                 Mode::Bind => {
                     let listener = Listener::bind(endpoint).map_err(failed)?;
-                    receiver
-                        .listening
-                        .push(listener.local_endpoint().map_err(failed)?);
+                    receiver.listening.push(listener.local_endpoint().map_err(failed)?);
                     thread.spawn(move || listen(&listener, shared))
                 }
             };
@@ -298,14 +274,8 @@ impl<B: PartBuffers> Shared<B> {
         if !self.control.register(peer, &stream) {
             return ZmtpError::ShutDown;
         }
-        let error = connection::serve(
-            stream,
-            peer,
-            &self.options,
-            &self.control,
-            &self.lines,
-            &mut self.buffers,
-        );
+        let error =
+            connection::serve(stream, peer, &self.options, &self.control, &self.lines, &mut self.buffers);
         lock(&self.control.open).remove(&peer);
         match &error {
             _ if self.control.is_stopped() => {}
@@ -384,10 +354,7 @@ fn listen<B: PartBuffers>(listener: &Listener, shared: Shared<B>) {
         }
         visitor += 1;
         let mut own = shared.clone();
-        match Builder::new()
-            .name("zmq visitor".to_owned())
-            .spawn(move || drop(own.serve(stream, visitor)))
-        {
+        match Builder::new().name("zmq visitor".to_owned()).spawn(move || drop(own.serve(stream, visitor))) {
             Ok(thread) => visitors.push(thread),
             Err(error) => shared.say("no thread", &error.into()),
         }
@@ -401,10 +368,7 @@ impl Control {
 
     /// Waits; gives `true` at once when the receiver is stopped.
     fn pause(&self, time: Duration) -> bool {
-        matches!(
-            self.stopped.recv_timeout(time),
-            Err(RecvTimeoutError::Disconnected)
-        )
+        matches!(self.stopped.recv_timeout(time), Err(RecvTimeoutError::Disconnected))
     }
 
     /// Remembers a connection so that a stop can end it; `false` if it is too late.

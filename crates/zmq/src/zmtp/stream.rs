@@ -43,9 +43,7 @@ impl Stream {
 
     fn tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        let keepalive = TcpKeepalive::new()
-            .with_time(KEEPALIVE)
-            .with_interval(KEEPALIVE_INTERVAL);
+        let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE_INTERVAL);
         SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
         Ok(Self::Tcp(stream))
     }
@@ -84,9 +82,7 @@ impl Stream {
     /// The peer, for people: its address, or the path.
     pub(super) fn peer(&self) -> String {
         match self {
-            Self::Tcp(stream) => stream
-                .peer_addr()
-                .map_or_else(|_| "unknown".to_owned(), |a| a.to_string()),
+            Self::Tcp(stream) => stream.peer_addr().map_or_else(|_| "unknown".to_owned(), |a| a.to_string()),
             Self::Unix(_) => "local".to_owned(),
         }
     }
@@ -174,10 +170,7 @@ impl Listener {
                     SocketAddr::V6(v6) if v6.ip().is_unspecified() => "::1".to_owned(),
                     other => other.ip().to_string(),
                 };
-                Ok(Endpoint::Tcp {
-                    host: ip,
-                    port: address.port(),
-                })
+                Ok(Endpoint::Tcp { host: ip, port: address.port() })
             }
         }
     }

@@ -149,10 +149,7 @@ impl State {
     fn next_free(&self, queue_messages: usize) -> Option<u64> {
         let has_room = |peer: &Peer| !peer.finishing && peer.queue.len() < queue_messages;
         let after = self.peers.range(self.last_served + 1..);
-        after
-            .chain(self.peers.range(..=self.last_served))
-            .find(|(_, p)| has_room(p))
-            .map(|(&id, _)| id)
+        after.chain(self.peers.range(..=self.last_served)).find(|(_, p)| has_room(p)).map(|(&id, _)| id)
     }
 
     fn is_idle(&self) -> bool {
@@ -167,10 +164,8 @@ impl Sender {
     /// If the endpoint cannot be bound, or its thread cannot be started.
     pub fn bind(kind: SocketKind, endpoint: &Endpoint, queue_messages: usize) -> Result<Self, SenderError> {
         let bound = Listener::bind(endpoint);
-        let (listener, endpoint) = bound.map_err(|source| SenderError::Bind {
-            endpoint: endpoint.clone(),
-            source,
-        })?;
+        let (listener, endpoint) =
+            bound.map_err(|source| SenderError::Bind { endpoint: endpoint.clone(), source })?;
         let sender = Self::new(kind, endpoint, queue_messages, true);
         let shared = Arc::clone(&sender.shared);
         sender.start_thread(move || peer::accept_peers(&shared, &listener))?;
@@ -194,25 +189,13 @@ impl Sender {
 
     fn new(kind: SocketKind, endpoint: Endpoint, queue_messages: usize, bound: bool) -> Self {
         let queue_messages = queue_messages.max(1);
-        let shared = Shared {
-            kind,
-            queue_messages,
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        };
-        Self {
-            shared: Arc::new(shared),
-            endpoint,
-            bound,
-        }
+        let shared = Shared { kind, queue_messages, state: Mutex::default(), changed: Condvar::new() };
+        Self { shared: Arc::new(shared), endpoint, bound }
     }
 
     fn start_thread(&self, work: impl FnOnce() + Send + 'static) -> Result<(), SenderError> {
         let started = thread::Builder::new().name("sim-socket".to_owned()).spawn(work);
-        started.map(drop).map_err(|source| SenderError::Thread {
-            endpoint: self.endpoint.clone(),
-            source,
-        })
+        started.map(drop).map_err(|source| SenderError::Thread { endpoint: self.endpoint.clone(), source })
     }
 
     /// The endpoint, with the port that was found where 0 was asked for.

@@ -40,10 +40,7 @@ pub(super) fn accept_peers(shared: &Arc<Shared>, listener: &Listener) {
         }
         state.connections += 1;
         drop(state);
-        let (own, peer) = (
-            Arc::clone(shared),
-            thread::Builder::new().name("sim-peer".to_owned()),
-        );
+        let (own, peer) = (Arc::clone(shared), thread::Builder::new().name("sim-peer".to_owned()));
         if peer.spawn(move || serve(&own, stream)).is_err() {
             shared.lock().connections -= 1;
         }
@@ -189,11 +186,7 @@ fn next_job(shared: &Shared, id: u64) -> Job {
         if let Some(body) = peer.pong.take() {
             return Job::Pong(body);
         }
-        let returned = if peer.finishing {
-            None
-        } else {
-            state.returned.pop_front()
-        };
+        let returned = if peer.finishing { None } else { state.returned.pop_front() };
         if let Some(message) = returned.or_else(|| peer.queue.pop_front()) {
             state.in_flight += 1;
             shared.changed.notify_all();

@@ -86,18 +86,10 @@ impl Listener {
     pub(super) fn bind(endpoint: &Endpoint) -> io::Result<(Self, Endpoint)> {
         match endpoint {
             Endpoint::Tcp { host, port } => {
-                let interface = if host == "*" {
-                    "0.0.0.0"
-                } else {
-                    host.trim_matches(['[', ']'])
-                };
+                let interface = if host == "*" { "0.0.0.0" } else { host.trim_matches(['[', ']']) };
                 let listener = TcpListener::bind((interface, *port))?;
                 let port = listener.local_addr()?.port();
-                let host = if host == "*" {
-                    interface.to_owned()
-                } else {
-                    host.clone()
-                };
+                let host = if host == "*" { interface.to_owned() } else { host.clone() };
                 Ok((Self::Tcp(listener), Endpoint::Tcp { host, port }))
             }
             Endpoint::Ipc(path) => {

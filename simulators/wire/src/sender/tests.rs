@@ -104,10 +104,7 @@ fn closing_delivers_what_is_queued() {
     }
     let closing = thread::spawn(move || sender.close(Duration::from_mins(1)));
     assert_eq!(numbers(&mut receiver, 50), (0..50).collect::<Vec<_>>());
-    assert!(
-        receiver.message().is_err(),
-        "the stream ends after the last message"
-    );
+    assert!(receiver.message().is_err(), "the stream ends after the last message");
     drop(receiver);
     closing.join().unwrap();
 }

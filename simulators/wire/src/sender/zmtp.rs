@@ -47,12 +47,7 @@ pub(super) fn shake_hands(stream: &mut (impl Read + Write), kind: SocketKind) ->
         SocketKind::Push => b"PUSH",
         SocketKind::Pub => b"PUB",
     };
-    let ready = [
-        b"\x05READY\x0bSocket-Type",
-        &(name.len() as u32).to_be_bytes()[..],
-        name,
-    ]
-    .concat();
+    let ready = [b"\x05READY\x0bSocket-Type", &(name.len() as u32).to_be_bytes()[..], name].concat();
     write_command(stream, &ready)?;
     match read_frame(stream)? {
         Frame::Command(body) => check_ready(&body, kind),
@@ -66,17 +61,13 @@ fn check_ready(body: &[u8], kind: SocketKind) -> io::Result<()> {
         SocketKind::Push => &[b"PULL"],
         SocketKind::Pub => &[b"SUB", b"XSUB"],
     };
-    let mut rest = body
-        .strip_prefix(b"\x05READY")
-        .ok_or_else(|| refused("expected READY"))?;
+    let mut rest = body.strip_prefix(b"\x05READY").ok_or_else(|| refused("expected READY"))?;
     while let Some((name, value, next)) = split_property(rest) {
         if name.eq_ignore_ascii_case(b"Socket-Type") {
             return if accepted.contains(&value) {
                 Ok(())
             } else {
-                Err(refused(
-                    "expected a PULL socket for PUSH, a SUB or XSUB socket for PUB",
-                ))
+                Err(refused("expected a PULL socket for PUSH, a SUB or XSUB socket for PUB"))
             };
         }
         rest = next;
@@ -112,11 +103,7 @@ pub(super) fn read_frame(stream: &mut impl Read) -> io::Result<Frame> {
     }
     let mut body = vec![0; length as usize];
     stream.read_exact(&mut body)?;
-    Ok(if flags & COMMAND == 0 {
-        Frame::Message(body)
-    } else {
-        Frame::Command(body)
-    })
+    Ok(if flags & COMMAND == 0 { Frame::Message(body) } else { Frame::Command(body) })
 }
 
 /// The answer to a PING: its context, which follows two bytes of time to live.
@@ -192,28 +179,17 @@ mod tests {
     fn peer(name: &str) -> Script {
         let mut says = b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01NULL".to_vec();
         says.resize(64, 0);
-        let body = [
-            b"\x05READY\x0bSocket-Type\0\0\0",
-            &[name.len() as u8][..],
-            name.as_bytes(),
-        ]
-        .concat();
+        let body = [b"\x05READY\x0bSocket-Type\0\0\0", &[name.len() as u8][..], name.as_bytes()].concat();
         push_head(&mut says, COMMAND, body.len());
         says.extend(body);
-        Script {
-            says: io::Cursor::new(says),
-            heard: Vec::new(),
-        }
+        Script { says: io::Cursor::new(says), heard: Vec::new() }
     }
 
     #[test]
     fn push_talks_to_pull_only() {
         let mut pull = peer("PULL");
         shake_hands(&mut pull, SocketKind::Push).unwrap();
-        assert_eq!(
-            pull.heard[64..],
-            *b"\x04\x1a\x05READY\x0bSocket-Type\0\0\0\x04PUSH"
-        );
+        assert_eq!(pull.heard[64..], *b"\x04\x1a\x05READY\x0bSocket-Type\0\0\0\x04PUSH");
         assert!(shake_hands(&mut peer("SUB"), SocketKind::Push).is_err());
     }
 

@@ -36,10 +36,7 @@ fn cpu() -> Finding {
         .find_map(|line| line.strip_prefix("model name"))
         .map(|rest| rest.trim_start_matches([' ', '\t', ':']));
     let threads = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
-    let found = format!(
-        "{}, {threads} threads for us",
-        model.unwrap_or(std::env::consts::ARCH)
-    );
+    let found = format!("{}, {threads} threads for us", model.unwrap_or(std::env::consts::ARCH));
     if threads > 1 {
         Finding::good("cpu", found)
     } else {
@@ -58,11 +55,7 @@ fn simd() -> Finding {
     } else if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
         Finding::good("simd", "AVX2 and FMA")
     } else {
-        Finding::limited(
-            "simd",
-            "SSE2 only",
-            "reconstruction takes a multiple of the time that AVX2 needs",
-        )
+        Finding::limited("simd", "SSE2 only", "reconstruction takes a multiple of the time that AVX2 needs")
     }
 }
 
@@ -77,20 +70,13 @@ fn memory() -> Finding {
     if free >= LITTLE_MEMORY_BYTES {
         Finding::good("memory", found)
     } else {
-        Finding::limited(
-            "memory",
-            found,
-            "large scans are reconstructed in several passes over the file",
-        )
+        Finding::limited("memory", found, "large scans are reconstructed in several passes over the file")
     }
 }
 
 fn huge_pages() -> Finding {
     let setting = read("/sys/kernel/mm/transparent_hugepage/enabled");
-    let chosen = setting
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'))
-        .map(|(chosen, _)| chosen);
+    let chosen = setting.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
     match chosen {
         Some(chosen @ ("always" | "madvise")) => {
             Finding::good("huge pages", format!("transparent: {chosen}"))
@@ -100,11 +86,7 @@ fn huge_pages() -> Finding {
             format!("transparent: {chosen}"),
             "a few per cent of the speed on large slices",
         ),
-        None => Finding::missing(
-            "huge pages",
-            "none",
-            "a few per cent of the speed on large slices",
-        ),
+        None => Finding::missing("huge pages", "none", "a few per cent of the speed on large slices"),
     }
 }
 

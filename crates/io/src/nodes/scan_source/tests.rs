@@ -22,9 +22,7 @@ fn write_frames(path: &Path, kind: OutputKind, count: u16) {
     let mut output = create_output(kind, &spec).unwrap();
     for frame in 0..count {
         let pixels: Vec<u16> = (0..24).map(|at| 1000 * frame + 10 * (at / 6) + at % 6).collect();
-        output
-            .write(FrameId::new(u64::from(frame)), bytemuck::cast_slice(&pixels))
-            .unwrap();
+        output.write(FrameId::new(u64::from(frame)), bytemuck::cast_slice(&pixels)).unwrap();
     }
     output.finish(&Value::Null).unwrap();
 }
@@ -64,9 +62,7 @@ impl Emit for Collect {
 
 fn build(settings: Value) -> ScanSource {
     let config: ScanSourceConfig = serde_json::from_value(settings).unwrap();
-    config
-        .build(&build_context(&Journal::new("scan"), &Board::default()))
-        .unwrap()
+    config.build(&build_context(&Journal::new("scan"), &Board::default())).unwrap()
 }
 
 fn run(settings: Value) -> Received {
@@ -89,10 +85,7 @@ fn rows_and_columns_are_cut_out() {
     write_frames(&path, OutputKind::Hdf5, 3);
     let received = run(json!({ "path": path, "rows": "1:3", "columns": "2:5" }));
     let header = &received.headers[0];
-    assert_eq!(
-        (header.window.first_row, header.window.first_column, header.pass),
-        (1, 2, Pass::whole(2))
-    );
+    assert_eq!((header.window.first_row, header.window.first_column, header.pass), (1, 2, Pass::whole(2)));
     assert_eq!(header.expected_projections(), Some(3));
     assert_eq!(pixels(&received.blocks[2]), [2012, 2013, 2014, 2022, 2023, 2024]);
     assert_eq!(received.blocks[2].meta.angle_rad, Some(120.0_f64.to_radians()));
@@ -106,10 +99,7 @@ fn binned_pixels_are_means() {
     write_frames(&path, OutputKind::TiffStack, 1);
     let received = run(json!({ "path": path, "bin": 2, "columns": "1:6" }));
     // Columns 1 to 4 of rows 0 and 1: the mean of 1, 2, 11 and 12 is 6.5.
-    assert_eq!(
-        received.blocks[0].elements::<f32>().unwrap(),
-        [6.5, 8.5, 26.5, 28.5]
-    );
+    assert_eq!(received.blocks[0].elements::<f32>().unwrap(), [6.5, 8.5, 26.5, 28.5]);
     let window = received.headers[0].window;
     assert_eq!((window.first_column, window.bin), (1, 2));
 }
@@ -120,32 +110,18 @@ fn passes_cover_all_rows_once() {
     let path = folder.path().join("scan.h5");
     write_frames(&path, OutputKind::Hdf5, 2);
     let received = run(json!({ "path": path, "rows": "1:4", "band_rows": 2 }));
-    let passes: Vec<_> = received
-        .headers
-        .iter()
-        .map(|h| (h.window.first_row, h.format.shape.rows, h.pass))
-        .collect();
-    let pass = |index, first_row| Pass {
-        index,
-        count: 2,
-        first_row,
-        total_rows: 3,
-    };
+    let passes: Vec<_> =
+        received.headers.iter().map(|h| (h.window.first_row, h.format.shape.rows, h.pass)).collect();
+    let pass = |index, first_row| Pass { index, count: 2, first_row, total_rows: 3 };
     assert_eq!(passes, [(1, 2, pass(0, 0)), (3, 1, pass(1, 2))]);
-    assert_eq!(
-        received.blocks.iter().map(|b| pixels(b)[0]).collect::<Vec<_>>(),
-        [10, 1010, 30, 1030]
-    );
+    assert_eq!(received.blocks.iter().map(|b| pixels(b)[0]).collect::<Vec<_>>(), [10, 1010, 30, 1030]);
 }
 
 #[test]
 fn references_of_other_files_come_first() {
     let folder = tempfile::tempdir().unwrap();
-    let (frames, flats, darks) = (
-        folder.path().join("frames"),
-        folder.path().join("flat.h5"),
-        folder.path().join("dark.tif"),
-    );
+    let (frames, flats, darks) =
+        (folder.path().join("frames"), folder.path().join("flat.h5"), folder.path().join("dark.tif"));
     write_frames(&frames, OutputKind::TiffFolder, 3);
     write_frames(&flats, OutputKind::Hdf5, 2);
     write_frames(&darks, OutputKind::TiffStack, 1);
@@ -156,20 +132,10 @@ fn references_of_other_files_come_first() {
     let roles: Vec<Role> = received.blocks.iter().map(|b| b.meta.role).collect();
     assert_eq!(
         roles,
-        [
-            Role::Dark,
-            Role::Flat,
-            Role::Flat,
-            Role::Projection,
-            Role::Projection,
-            Role::Projection
-        ]
+        [Role::Dark, Role::Flat, Role::Flat, Role::Projection, Role::Projection, Role::Projection]
     );
     let last = received.blocks[5].meta;
-    assert_eq!(
-        (last.frame.number, last.projection, last.angle_rad),
-        (5, 2, Some(90.0_f64.to_radians()))
-    );
+    assert_eq!((last.frame.number, last.projection, last.angle_rad), (5, 2, Some(90.0_f64.to_radians())));
     assert_eq!(received.headers[0].roles.unwrap().flats, 2);
 }
 
@@ -184,10 +150,7 @@ fn what_does_not_fit_is_a_mistake_in_the_settings() {
         error.full_text()
     };
     let text = refusal(json!({ "path": path, "rows": "2:9" }));
-    assert!(
-        text.contains("2:9") && text.contains("4 rows") && text.contains("scan.h5"),
-        "{text}"
-    );
+    assert!(text.contains("2:9") && text.contains("4 rows") && text.contains("scan.h5"), "{text}");
     let text = refusal(json!({ "path": path, "bin": 5 }));
     assert!(text.contains("bin of 5"), "{text}");
     let text = refusal(json!({ "path": path, "flats": "/nowhere" }));
@@ -195,9 +158,6 @@ fn what_does_not_fit_is_a_mistake_in_the_settings() {
     let angles = folder.path().join("angles.txt");
     std::fs::write(&angles, "0\n1\n2\n").unwrap();
     let text = refusal(json!({ "path": path, "angles": angles }));
-    assert!(
-        text.contains("3 angles for 2 projections") && text.contains("angles.txt"),
-        "{text}"
-    );
+    assert!(text.contains("3 angles for 2 projections") && text.contains("angles.txt"), "{text}");
     assert!(refusal(json!({ "path": folder.path().join("nowhere.h5") })).contains("nowhere.h5"));
 }
