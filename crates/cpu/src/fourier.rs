@@ -30,6 +30,11 @@ use window::Window;
 
 /// Length of the grid over the edge of the slice, at least.
 const OVERSAMPLING: f64 = 1.25;
+/// Slices of at most this edge get [`SMALL_OVERSAMPLING`].
+const SMALL_SIZE: usize = 320;
+/// Small slices cost little, so their grid is longer: their corners, where the correction of the window magnifies
+/// rounding 34 times with 1.25, then have it magnified 3 times.
+const SMALL_OVERSAMPLING: f64 = 2.0;
 /// The shortest grid, in points.
 const MIN_GRID: usize = 16;
 
@@ -56,7 +61,8 @@ pub struct FourierAccumulator {
 }
 
 fn grid_shape(spec: &ReconSpec) -> GridShape {
-    let least = (OVERSAMPLING * spec.size() as f64).ceil() as usize;
+    let oversampling = if spec.size() <= SMALL_SIZE { SMALL_OVERSAMPLING } else { OVERSAMPLING };
+    let least = (oversampling * spec.size() as f64).ceil() as usize;
     GridShape::new(good_length(least.max(MIN_GRID)))
 }
 
