@@ -8,8 +8,9 @@ use crate::axis::AxisSetting;
 /// Reconstructs slices from projections, adding each projection as it arrives.
 ///
 /// When the last projection is in, only the end of the computation is left. Any angles serve: half a turn, a full
-/// one, golden, irregular, with gaps; projections weigh half of the gaps to their neighbours. The result does not
-/// depend on the order in which projections arrive.
+/// one, golden, irregular, with gaps; projections weigh half of the gaps to their neighbours among the announced
+/// angles, and for those that never come the sum is scaled. The result does not depend on the order in which
+/// projections arrive, as long as none comes more than four batches out of place.
 ///
 /// ```yaml
 /// version: 1
