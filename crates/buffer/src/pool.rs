@@ -263,7 +263,7 @@ impl Clone for Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.pool.slots.release(self.slot, || {});
+        self.pool.slots.release(self.slot);
     }
 }
 

@@ -94,15 +94,12 @@ impl Slots {
     }
 
     /// Gives one share back; with the last one the slot is free again.
-    ///
-    /// `before_free` runs when this was the last share, before anybody else can take the slot.
-    pub(crate) fn release(&self, slot: u32, before_free: impl FnOnce()) {
+    pub(crate) fn release(&self, slot: u32) {
         // Release: what this holder read and wrote happens before the slot is taken again.
         if self.shares[slot as usize].fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
         fence(Ordering::Acquire);
-        before_free();
         let mut free = self.lock();
         free.stack.push(slot);
         if free.waiting > 0 {
@@ -151,11 +148,10 @@ mod tests {
         assert!(waited.is_none() && slots.is_unique(slot));
         slots.share(slot);
         assert!(!slots.is_unique(slot));
-        slots.release(slot, || panic!("one share is left"));
+        slots.release(slot);
         assert_eq!(slots.try_take(), Ok(None));
-        let mut freed = false;
-        slots.release(slot, || freed = true);
-        assert!(freed && slots.free() == 1);
+        slots.release(slot);
+        assert_eq!(slots.free(), 1);
     }
 
     #[test]
@@ -188,7 +184,7 @@ mod models {
                     let (slots, readers) = (slots.clone(), readers.clone());
                     thread::spawn(move || {
                         readers.fetch_sub(1, Ordering::Relaxed);
-                        slots.release(slot, || {});
+                        slots.release(slot);
                     })
                 })
                 .collect();
@@ -211,7 +207,7 @@ mod models {
                 let slots = slots.clone();
                 thread::spawn(move || slots.take().map(|(slot, _)| slot))
             };
-            slots.release(slot, || {});
+            slots.release(slot);
             assert_eq!(waiter.join().unwrap(), Ok(slot));
         });
     }

@@ -80,11 +80,6 @@ impl Stop {
         }
     }
 
-    /// Waits until `deadline` or until sources should end, whichever comes first.
-    pub fn wait_for_drain(&self, deadline: Instant) -> bool {
-        matches!(self.drain.recv_deadline(deadline), Err(RecvTimeoutError::Disconnected))
-    }
-
     /// Adds the halt to a selection for readiness: it is ready when the run is halted.
     pub fn select_halt<'a>(&'a self, select: &mut Select<'a>) -> usize {
         select.recv(&self.halt)
