@@ -1,4 +1,5 @@
 //! Simulated detector to volume: the whole path, held against the truth, and one test for each fault.
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::path::Path;
 use std::thread::JoinHandle;

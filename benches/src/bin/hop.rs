@@ -2,6 +2,7 @@
 //!
 //! Both pass the same number of messages from one thread to another through a channel of 16. The bare hop also takes
 //! a token from a pool of buffers and gives it back, as the pipeline does, since without it the sender would run ahead.
+#![allow(clippy::print_stderr, reason = "a program for the terminal")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -130,7 +131,7 @@ fn crossbeam(messages: u64, recycle: bool) -> Duration {
     let (send, receive) = crossbeam_channel::bounded::<Message>(16);
     let (give, take) = crossbeam_channel::bounded::<u32>(32);
     for token in 0..18 {
-        drop(give.try_send(token));
+        let _full = give.try_send(token);
     }
     let started = Instant::now();
     std::thread::scope(|scope| {
@@ -138,15 +139,15 @@ fn crossbeam(messages: u64, recycle: bool) -> Duration {
             while let Ok(message) = receive.recv() {
                 std::hint::black_box(&message);
                 if recycle {
-                    drop(give.send(0));
+                    let _gone = give.send(0);
                 }
             }
         });
         for _ in 0..messages {
             if recycle {
-                drop(take.recv());
+                let _gone = take.recv();
             }
-            drop(send.send([0; size_of::<Event>()]));
+            let _gone = send.send([0; size_of::<Event>()]);
         }
         drop(send);
     });

@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let cpu_before = cpu_secs()?;
     let secs = match kind.as_str() {
         "raw" => raw(address, &pool, format, frames)?,
-        _ => zmtp(address, Frames { pool, format }, frames)?,
+        _ => zmtp(address, &Frames { pool, format }, frames)?,
     };
     writeln!(io::stdout(), "{secs:.4} {:.2}", cpu_secs()? - cpu_before)?;
     Ok(())
@@ -80,12 +80,11 @@ fn raw(address: &str, pool: &Pool, format: Format, frames: usize) -> Result<f64,
     Ok(start.elapsed().as_secs_f64())
 }
 
-fn zmtp(address: &str, buffers: Frames, frames: usize) -> Result<f64, Box<dyn Error>> {
+fn zmtp(address: &str, buffers: &Frames, frames: usize) -> Result<f64, Box<dyn Error>> {
     let endpoint = format!("tcp://{address}").parse()?;
     // One buffer is being filled and one taken while the others wait.
     let waiting = (buffers.pool.stats().slots - 2) as u64 * buffers.format.bytes() as u64;
-    let receiver =
-        Receiver::start(&[(endpoint, Mode::Connect)], &Options::new(None, 256, waiting), &buffers)?;
+    let receiver = Receiver::start(&[(endpoint, Mode::Connect)], &Options::new(None, 256, waiting), buffers)?;
     let mut start = Instant::now();
     let mut copied = 0;
     for frame in 0..frames {

@@ -82,6 +82,9 @@ pub struct Pool {
     inner: Arc<Inner>,
 }
 
+/// Fences of the readers of one slot.
+type Readers = Mutex<Vec<Arc<dyn Fence>>>;
+
 struct Inner {
     name: String,
     memory: Box<dyn Memory>,
@@ -89,7 +92,7 @@ struct Inner {
     stride: usize,
     slots: Slots,
     /// Readers on a device that may still be at work when the last share is dropped, per slot.
-    readers: Box<[Mutex<Vec<Arc<dyn Fence>>>]>,
+    readers: Box<[Readers]>,
     waited_ns: AtomicU64,
 }
 
@@ -414,6 +417,7 @@ impl Block {
     ///
     /// # Errors
     /// The block itself, if it is shared.
+    #[allow(clippy::result_large_err, reason = "the block that comes back is what the caller had")]
     pub fn try_into_mut(self) -> Result<LeaseMut, Self> {
         if !self.share.pool.slots.is_unique(self.share.slot) {
             return Err(self);
@@ -445,6 +449,7 @@ fn check_element<T: Element>(format: Format) -> Result<(), ElementMismatch> {
 }
 
 #[cfg(all(test, not(loom)))]
+#[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 mod tests {
     use super::*;
     use beamstream_core::{FrameId, Role};
@@ -532,7 +537,7 @@ mod tests {
         let format = Format::frame(ElementType::U8, 300, 301);
         let pool = Pool::host("p", 3, format.bytes()).unwrap();
         let leases: Vec<LeaseMut> = (0..3).map(|_| pool.lease(format).unwrap()).collect();
-        assert!(leases.iter().all(|lease| lease.base().as_ptr() as usize % PAGE_BYTES == 0));
+        assert!(leases.iter().all(|lease| (lease.base().as_ptr() as usize).is_multiple_of(PAGE_BYTES)));
     }
 
     #[test]

@@ -89,6 +89,7 @@ impl Format {
     }
 
     /// The same axes and shape with another element type.
+    #[must_use]
     pub const fn with_element(self, element: ElementType) -> Self {
         Self { element, ..self }
     }

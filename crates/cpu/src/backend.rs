@@ -174,6 +174,7 @@ fn expect(expected: Format, found: Format) -> Result<(), OpError> {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "it stands behind `map_err`")]
 fn pixel_error(error: PixelError) -> OpError {
     OpError::Device { device: DeviceId::Cpu, cause: error.to_string() }
 }

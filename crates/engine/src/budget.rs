@@ -5,9 +5,9 @@
 /// Looks at the machine and at the memory limit of the control group, whichever is lower.
 pub fn available_host_bytes() -> u64 {
     let machine = meminfo("MemAvailable:").unwrap_or(u64::MAX);
-    let group = read_number("/sys/fs/cgroup/memory.max")
-        .map(|limit| limit.saturating_sub(read_number("/sys/fs/cgroup/memory.current").unwrap_or(0)))
-        .unwrap_or(u64::MAX);
+    let group = read_number("/sys/fs/cgroup/memory.max").map_or(u64::MAX, |limit| {
+        limit.saturating_sub(read_number("/sys/fs/cgroup/memory.current").unwrap_or(0))
+    });
     machine.min(group) / 10 * 9
 }
 

@@ -113,7 +113,7 @@ impl Plan {
     pub fn assume_header(&mut self, header: &beamstream_core::SeriesHeader) {
         for node in &mut self.nodes {
             if let PlannedRunner::Source { header: known @ None, .. } = &mut node.built {
-                *known = Some(header.clone());
+                *known = Some(Box::new(header.clone()));
             }
         }
     }

@@ -84,6 +84,7 @@ impl Journal {
     }
 
     /// The same journal for another node.
+    #[must_use]
     pub fn signed(&self, node: &str) -> Self {
         Self { node: node.into(), entries: self.entries.clone() }
     }

@@ -114,6 +114,6 @@ mod tests {
         assert!(stop.is_draining() && !stop.is_halted());
         assert_eq!(stop.sleep_until(Instant::now()), Ok(()));
         controller.halt();
-        assert_eq!(stop.sleep_until(Instant::now() + Duration::from_secs(3600)), Err(Closed));
+        assert_eq!(stop.sleep_until(Instant::now() + Duration::from_hours(1)), Err(Closed));
     }
 }

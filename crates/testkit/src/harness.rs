@@ -79,6 +79,7 @@ impl<C: NodeConfig> Harness<C> {
     }
 
     /// Sets the header of the series that follow.
+    #[must_use]
     pub fn with_header(mut self, header: SeriesHeader) -> Self {
         self.header = header;
         self

@@ -247,7 +247,7 @@ impl Noise {
         Self { state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1 }
     }
 
-    /// A uniform number above 0 and up to 1 (SplitMix64, Steele et al. 2014, doi:10.1145/2660193.2660195).
+    /// A uniform number above 0 and up to 1 (`SplitMix64`, Steele et al. 2014, doi:10.1145/2660193.2660195).
     fn uniform(&mut self) -> f64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.state;

@@ -145,14 +145,13 @@ impl Stack {
                 || number.saturating_add(NEAR) >= group.first && number <= group.last.saturating_add(NEAR)
         };
         let full = (self.groups.len() >= MAX_GROUPS).then(|| self.groups.len() - 1);
-        let group = match self.groups.iter().position(near).or(full) {
-            Some(at) => &mut self.groups[at],
-            None => {
-                let mean = ops.mean_image(frame.format()).map_err(op_failed)?;
-                self.groups.push(Group { mean, first: number, last: number });
-                let last = self.groups.len() - 1;
-                &mut self.groups[last]
-            }
+        let group = if let Some(at) = self.groups.iter().position(near).or(full) {
+            &mut self.groups[at]
+        } else {
+            let mean = ops.mean_image(frame.format()).map_err(op_failed)?;
+            self.groups.push(Group { mean, first: number, last: number });
+            let last = self.groups.len() - 1;
+            &mut self.groups[last]
         };
         group.first = group.first.min(number);
         group.last = group.last.max(number);
@@ -167,7 +166,7 @@ impl Stack {
         self.fresh = true;
         self.groups.sort_by_key(|group| group.first);
         let image = |group: &Group| RefImage {
-            at: (group.first as f64 + group.last as f64) / 2.0,
+            at: f64::midpoint(group.first as f64, group.last as f64),
             pixels: group.mean.mean(),
         };
         self.images = self.groups.iter().map(image).collect();

@@ -203,7 +203,7 @@ impl ZmqSink {
         let mut line = SendLine { runtime, socket, stop: out.stop().clone() };
         match self.config.mode {
             ModeSetting::Bind => {
-                line.bind(&self.endpoint).map_err(|error| failed("listen on", error.into()))?
+                line.bind(&self.endpoint).map_err(|error| failed("listen on", error.into()))?;
             }
             ModeSetting::Connect => {
                 // Waits for a receiver that is not there yet, as long as the run goes on.

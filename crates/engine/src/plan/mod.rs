@@ -70,7 +70,7 @@ pub(crate) struct PlannedNode {
 
 /// What will run.
 pub(crate) enum PlannedRunner {
-    Source { source: Box<dyn Source>, header: Option<SeriesHeader> },
+    Source { source: Box<dyn Source>, header: Option<Box<SeriesHeader>> },
     Node(Box<dyn Node>),
 }
 
@@ -181,7 +181,8 @@ impl Plan {
         for at in 0..self.nodes.len() {
             let node = &mut self.nodes[at];
             let PlannedRunner::Source { source, header } = &mut node.built else { continue };
-            *header = source.header().map_err(|error| PlanError::Node { node: node.id.clone(), error })?;
+            let known = source.header().map_err(|error| PlanError::Node { node: node.id.clone(), error })?;
+            *header = known.map(Box::new);
             let (Some(header), own) = (header.clone(), header.as_ref().map_or(0, |h| source.buffers(h)))
             else {
                 continue;

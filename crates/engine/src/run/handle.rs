@@ -396,7 +396,7 @@ impl RunHandle {
     /// Waits until the run has ended and gives its report.
     pub fn wait(&mut self) -> Report {
         loop {
-            if let Some(report) = self.wait_timeout(Duration::from_secs(3600)) {
+            if let Some(report) = self.wait_timeout(Duration::from_hours(1)) {
                 return report;
             }
         }

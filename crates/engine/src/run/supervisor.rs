@@ -18,7 +18,7 @@ use crate::report::ExitCode;
 /// How often the supervisor looks at the nodes.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// A node that works on one block for this long is named in a warning.
-const STALL_AFTER: Duration = Duration::from_secs(60);
+const STALL_AFTER: Duration = Duration::from_mins(1);
 
 /// What the supervisor remembers of a node.
 struct Watched {

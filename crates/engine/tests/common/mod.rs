@@ -1,5 +1,6 @@
 //! Small kinds of nodes to try the engine with.
 #![allow(dead_code, reason = "each test file uses its part")]
+#![allow(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -165,9 +166,8 @@ impl Node for ProbeSink {
         if self.0.fail_at == Some(number) {
             return Err(NodeError::io("no space left on the disk"));
         }
-        if self.0.panic_at == Some(number) && PANICS.fetch_add(1, Ordering::Relaxed) == 0 {
-            panic!("a programming error");
-        }
+        let first = self.0.panic_at == Some(number) && PANICS.fetch_add(1, Ordering::Relaxed) == 0;
+        assert!(!first, "a programming error");
         self.note(Saw::Block { number, pixel: block.elements::<u32>()?[0], epoch: block.meta.epoch });
         Ok(())
     }

@@ -162,7 +162,7 @@ mod tests {
         fs::create_dir(&slices).unwrap();
         fs::write(slices.join("thesis.doc"), b"").unwrap();
         assert!(matches!(Temporary::new(&slices, false, |_| true), Err(OutputError::Exists { .. })));
-        let foreign = Temporary::new(&slices, true, |name| name.ends_with(".tif"));
+        let foreign = Temporary::new(&slices, true, |name| name.starts_with("slice_"));
         assert!(matches!(foreign, Err(OutputError::ForeignFolder { other, .. }) if other == "thesis.doc"));
         assert_eq!(entries(folder.path()), ["slices", "v.h5"]);
     }

@@ -151,7 +151,7 @@ mod tests {
         scan.read(1, 0..1, &mut out).unwrap();
         assert_eq!(bytemuck::pod_collect_to_vec::<u8, u16>(&out), [256, 5, 6]);
 
-        std::fs::write(&path, &frame(header, &[0, 1, 0, 2])).unwrap();
+        std::fs::write(&path, frame(header, &[0, 1, 0, 2])).unwrap();
         let text = Scan::open(&path, &ScanOptions::default()).unwrap_err().to_string();
         assert!(text.contains("cut off") && text.contains("scan.edf"), "{text}");
     }

@@ -297,7 +297,7 @@ impl Tree {
         let mut parts = Parts::new(ScanKind::NxTomo);
         parts.stacks.push(Box::new(stack));
         parts.frames =
-            roles.into_iter().enumerate().map(|(frame, role)| Frame { stack: 0, frame, role }).collect();
+            roles.into_iter().enumerate().map(|(index, role)| Frame { stack: 0, index, role }).collect();
         parts.pixel_size_m = self.length_m(&format!("{detector}/x_pixel_size"));
         let projections = parts.count(Role::Projection);
         if let Some(place) = self.angle_place(entry, count, projections) {

@@ -252,7 +252,7 @@ impl Scan {
         let fits = rows.start <= rows.end && rows.end <= shape.rows;
         match self.frames.get(frame) {
             Some(place) if fits && out.len() == rows.len() * shape.columns * element.size() => {
-                self.stacks[place.stack].read(place.frame, rows, element, out)
+                self.stacks[place.stack].read(place.index, rows, element, out)
             }
             _ => Err(ScanError::OutOfRange {
                 path: self.info.path.clone(),
@@ -308,7 +308,7 @@ trait Stack: Send {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Frame {
     stack: usize,
-    frame: usize,
+    index: usize,
     role: Role,
 }
 
@@ -355,7 +355,7 @@ impl Parts {
     /// Appends the frames of a stack, all of one role.
     fn add(&mut self, stack: Box<dyn Stack>, role: Role) {
         let number = self.stacks.len();
-        self.frames.extend((0..stack.extent().frames).map(|frame| Frame { stack: number, frame, role }));
+        self.frames.extend((0..stack.extent().frames).map(|index| Frame { stack: number, index, role }));
         self.stacks.push(stack);
     }
 

@@ -350,7 +350,7 @@ impl Assembler {
             }
             (Some(_), damage, id) => entry.ledger.reject(id, damage.unwrap_or("a frame without a number")),
             (None, damage, _) => {
-                entry.ledger.refuse(damage.unwrap_or("no header of its series came before it"))
+                entry.ledger.refuse(damage.unwrap_or("no header of its series came before it"));
             }
         }
         self.changed.insert(ordinal);

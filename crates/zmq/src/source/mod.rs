@@ -115,13 +115,12 @@ impl Run<'_> {
             let wake = self.assembler.deadline().map_or(next_report, |deadline| deadline.min(next_report));
             let message = next(messages, self.out, wake);
             let now = Instant::now();
-            match message {
-                Some(mut message) => self.message(&mut message)?,
+            if let Some(mut message) = message {
+                self.message(&mut message)?;
+            } else {
                 // Silence counts only while nothing waits in line: a slow pipeline is not a silent detector.
-                None => {
-                    self.assembler.poll(now);
-                    self.work(None)?;
-                }
+                self.assembler.poll(now);
+                self.work(None)?;
             }
             if now >= next_report {
                 self.report();
