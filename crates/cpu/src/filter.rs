@@ -2,7 +2,7 @@
 
 use std::f64::consts::{PI, TAU};
 
-use beamstream_ops::{Filter, Padding, Projection, ReconSpec, RotationAxis};
+use beamstream_ops::{Filter, Method, Padding, Projection, ReconSpec, RotationAxis};
 use rayon::prelude::*;
 
 use crate::fft::{FftScratch, LaneFft, Sink, Source, TOGETHER, good_length};
@@ -58,6 +58,13 @@ fn window(filter: Filter, frequency: f64) -> Option<f64> {
     })
 }
 
+/// What linear interpolation between columns leaves of a frequency in cycles per pixel, on the mean over all places
+/// between two columns. Backprojection undoes it beforehand, so that it is as sharp as gridding.
+fn interpolation(frequency: f64) -> f64 {
+    let turn = PI * frequency;
+    if turn == 0.0 { 1.0 } else { (turn.sin() / turn).powi(2) }
+}
+
 /// A thread's memory for transforms.
 pub(crate) struct RowScratch {
     /// A sequence before its transform, or after it.
@@ -98,7 +105,12 @@ impl RowFilter {
     pub(crate) fn new(spec: &ReconSpec) -> Self {
         let fft = LaneFft::new(good_length(2 * spec.columns));
         let scale = 1.0 / fft.len() as f64;
-        let response = response(spec.filter, fft.len()).into_iter().map(|value| value * scale).collect();
+        let sharpen = |k: usize| match spec.method {
+            Method::Fbp if spec.filter != Filter::None => 1.0 / interpolation(k as f64 / fft.len() as f64),
+            Method::Fbp | Method::Fourier => 1.0,
+        };
+        let response = response(spec.filter, fft.len()).into_iter().enumerate();
+        let response = response.map(|(k, value)| value * scale * sharpen(k)).collect();
         let (axis_px, tilt_px) = match &spec.rotation_axis {
             RotationAxis::Same(axis_px) => (*axis_px, None),
             RotationAxis::PerRow(axes) => {
