@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Sender, select};
+use crossbeam_channel::{Sender, TrySendError, select};
 
 use super::handshake::{MAX_COMMAND_BYTES, answer, handshake};
 use super::message::{Body, Lease, MAX_PARTS, Message};
@@ -62,6 +62,11 @@ pub(super) fn serve<B: PartBuffers>(
 
 /// Hands a message on; waits while the consumer is busy, which stops the socket and so the sender.
 fn deliver<L>(message: Message<L>, line: &Sender<Message<L>>, control: &Control) -> Result<(), ()> {
+    let message = match line.try_send(message) {
+        Ok(()) => return Ok(()),
+        Err(TrySendError::Disconnected(_)) => return Err(()),
+        Err(TrySendError::Full(message)) => message,
+    };
     select! {
         send(line, message) -> sent => sent.map_err(|_gone| ()),
         recv(control.stopped) -> _ => Err(()),

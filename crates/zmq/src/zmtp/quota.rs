@@ -13,6 +13,8 @@ pub(super) struct Quota {
 struct State {
     waiting: u64,
     closed: bool,
+    /// Threads that wait for bytes to be freed.
+    sleepers: u32,
 }
 
 /// Bytes that count against a quota until this is dropped.
@@ -29,10 +31,15 @@ impl Quota {
     /// Waits until `bytes` fit; a message longer than the whole quota fits when nothing else waits.
     /// `None` if the quota was closed.
     pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Option<Share> {
-        let full = |state: &mut State| {
+        let full = |state: &State| {
             !state.closed && state.waiting > 0 && state.waiting.saturating_add(bytes) > self.limit
         };
-        let mut state = self.freed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        while full(&state) {
+            state.sleepers += 1;
+            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.sleepers -= 1;
+        }
         if state.closed {
             return None;
         }
@@ -55,8 +62,12 @@ impl Drop for Share {
     fn drop(&mut self) {
         let mut state = self.quota.lock();
         state.waiting = state.waiting.saturating_sub(self.bytes);
+        // A notice costs a system call whether or not somebody waits for it.
+        let awaited = state.sleepers > 0;
         drop(state);
-        self.quota.freed.notify_all();
+        if awaited {
+            self.quota.freed.notify_all();
+        }
     }
 }
 
