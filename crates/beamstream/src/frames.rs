@@ -61,6 +61,6 @@ impl<'a> FrameReader<'a> {
         for &index in indices {
             mean.add(&self.read(index, role)?)?;
         }
-        Ok(mean.mean())
+        Ok(mean.mean()?)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use beamstream_buffer::{Block, DeviceId, HostStream, LeaseMut, Stream};
+use beamstream_buffer::{Block, DeviceId, LeaseMut};
 use beamstream_core::{ElementType, Format};
 use beamstream_ops::{
     Accumulate, AxisEstimate, Backend, BadPixels, FlatField as FlatFieldOp, FlatFieldSpec,
@@ -36,17 +36,13 @@ impl Backend for CpuBackend {
         DeviceId::Cpu
     }
 
-    fn stream(&self) -> Box<dyn Stream> {
-        Box::new(HostStream)
-    }
-
     fn mean_image(&self, format: Format) -> Result<Box<dyn MeanImageOp>, OpError> {
         Ok(Box::new(BlockMean { format, mean: MeanImage::new(format.element, format.shape.len()) }))
     }
 
     fn flat_field(&self, spec: &FlatFieldSpec, format: Format) -> Result<Box<dyn FlatFieldOp>, OpError> {
         let field = FlatField::new(*spec, format.element, format.shape.rows, format.shape.columns);
-        Ok(Box::new(BlockFlatField { format, field }))
+        Ok(Box::new(BlockFlatField { format, field, bad: BadPixels::default() }))
     }
 
     fn reconstruction(&self, spec: &ReconSpec) -> Result<Box<dyn Reconstruction>, OpError> {
@@ -90,8 +86,8 @@ impl MeanImageOp for BlockMean {
         self.mean.count()
     }
 
-    fn mean(&self) -> Vec<f32> {
-        self.mean.mean()
+    fn mean(&self) -> Result<Vec<f32>, OpError> {
+        Ok(self.mean.mean())
     }
 
     fn reset(&mut self) {
@@ -102,6 +98,7 @@ impl MeanImageOp for BlockMean {
 struct BlockFlatField {
     format: Format,
     field: FlatField,
+    bad: BadPixels,
 }
 
 impl FlatFieldOp for BlockFlatField {
@@ -113,10 +110,15 @@ impl FlatFieldOp for BlockFlatField {
         self.field.set_references(dark, flats).map_err(pixel_error)
     }
 
-    fn correct(&mut self, frame: &Block, later: f32, to: &mut LeaseMut) -> Result<BadPixels, OpError> {
+    fn correct(&mut self, frame: &Block, later: f32, to: &mut LeaseMut) -> Result<(), OpError> {
         expect(self.format, frame.format())?;
         expect(self.format.with_element(ElementType::F32), to.format())?;
-        self.field.correct(frame.bytes(), later, to.elements_mut()?).map_err(pixel_error)
+        self.bad += self.field.correct(frame.bytes(), later, to.elements_mut()?).map_err(pixel_error)?;
+        Ok(())
+    }
+
+    fn take_bad_pixels(&mut self) -> Result<BadPixels, OpError> {
+        Ok(std::mem::take(&mut self.bad))
     }
 }
 
@@ -145,24 +147,41 @@ impl Reconstruction for BlockReconstruction {
         Ok(self.sums.accumulate(&projections)?)
     }
 
-    fn slice(&mut self, row: usize, to: &mut LeaseMut) -> Result<(), OpError> {
-        Ok(self.sums.slice(row, to.elements_mut()?)?)
+    fn slice(&mut self, row: usize, scale: f64, to: &mut LeaseMut) -> Result<(), OpError> {
+        let slice = to.elements_mut()?;
+        self.sums.slice(row, slice)?;
+        multiply(slice, scale);
+        Ok(())
     }
 
     fn row_groups(&self) -> Vec<Range<usize>> {
         self.sums.row_groups()
     }
 
-    fn slices(&mut self, group: usize, to: &mut [LeaseMut]) -> Result<(), OpError> {
+    fn slices(&mut self, group: usize, scale: f64, to: &mut [LeaseMut]) -> Result<(), OpError> {
         let mut slices = Vec::with_capacity(to.len());
         for lease in to {
             slices.push(lease.elements_mut()?);
         }
-        Ok(self.sums.slices(group, &mut slices)?)
+        self.sums.slices(group, &mut slices)?;
+        for slice in slices {
+            multiply(slice, scale);
+        }
+        Ok(())
     }
 
     fn reset(&mut self) {
         self.sums.reset();
+    }
+}
+
+fn multiply(slice: &mut [f32], scale: f64) {
+    // A scale of one leaves every bit as it is.
+    if scale != 1.0 {
+        let scale = scale as f32;
+        for voxel in slice {
+            *voxel *= scale;
+        }
     }
 }
 

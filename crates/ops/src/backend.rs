@@ -2,20 +2,18 @@
 
 use std::ops::Range;
 
-use beamstream_buffer::{Block, DeviceId, ElementMismatch, LeaseMut, Stream};
+use beamstream_buffer::{Block, DeviceId, ElementMismatch, LeaseMut};
 use beamstream_core::{ElementType, Format};
 
 use crate::{BadPixels, FlatFieldSpec, Memory, ReconError, ReconSpec};
 
 /// All computations of one device. The CPU's are the reference that the others are held against.
 ///
-/// A backend enqueues on the stream of the node that it was made for and does not wait for a device.
+/// A backend belongs to one node: it enqueues on a stream of its own and does not wait for a device, unless a
+/// method says so.
 pub trait Backend: Send + Sync {
     /// The device.
     fn device(&self) -> DeviceId;
-
-    /// A stream of work for one node.
-    fn stream(&self) -> Box<dyn Stream>;
 
     /// Averages frames of `format`.
     ///
@@ -38,6 +36,11 @@ pub trait Backend: Send + Sync {
     /// Memory that a reconstruction takes on the device.
     fn reconstruction_memory(&self, spec: &ReconSpec) -> Memory;
 
+    /// Projections that a reconstruction adds in one go unless told otherwise.
+    fn batch(&self) -> usize {
+        ReconSpec::DEFAULT_BATCH
+    }
+
     /// Most slices that [`Reconstruction::slices`] makes together.
     fn slices_at_once(&self, spec: &ReconSpec) -> usize;
 
@@ -48,7 +51,8 @@ pub trait Backend: Send + Sync {
     /// [`OpError`] if the types or shapes do not fit.
     fn rescale(&self, from: &Block, range: [f32; 2], to: &mut LeaseMut) -> Result<(), OpError>;
 
-    /// Finds the rotation axis from two projections half a turn apart, in columns of the projections.
+    /// Finds the rotation axis from two projections half a turn apart, in columns of the projections. Waits for the
+    /// device.
     ///
     /// # Errors
     /// [`OpError`] if the types or shapes do not fit.
@@ -73,8 +77,11 @@ pub trait MeanImage: Send {
     fn add(&mut self, frame: &Block) -> Result<(), OpError>;
     /// Number of frames added.
     fn count(&self) -> u64;
-    /// The mean; zeros if nothing was added.
-    fn mean(&self) -> Vec<f32>;
+    /// The mean; zeros if nothing was added. Waits for the device.
+    ///
+    /// # Errors
+    /// [`OpError`] if the device refuses.
+    fn mean(&self) -> Result<Vec<f32>, OpError>;
     /// Forgets all frames.
     fn reset(&mut self);
 }
@@ -91,7 +98,13 @@ pub trait FlatField: Send {
     ///
     /// # Errors
     /// [`OpError`] if a type or shape differs.
-    fn correct(&mut self, frame: &Block, later: f32, to: &mut LeaseMut) -> Result<BadPixels, OpError>;
+    fn correct(&mut self, frame: &Block, later: f32, to: &mut LeaseMut) -> Result<(), OpError>;
+
+    /// Pixels without a valid value in all frames that were corrected since this was last asked. Waits for the device.
+    ///
+    /// # Errors
+    /// [`OpError`] if the device refuses.
+    fn take_bad_pixels(&mut self) -> Result<BadPixels, OpError>;
 }
 
 /// One projection of a batch.
@@ -115,20 +128,21 @@ pub trait Reconstruction: Send {
     /// [`OpError`] if a type or shape differs; then none of the batch is added.
     fn accumulate(&mut self, batch: &[ProjectionBlock<'_>]) -> Result<(), OpError>;
 
-    /// Writes the slice of one row from what was accumulated so far, f32 `(y, x)`; accumulation can go on.
+    /// Writes `scale` times the slice of one row from what was accumulated so far, f32 `(y, x)`; accumulation can go
+    /// on.
     ///
     /// # Errors
     /// [`OpError`] if the shape differs or the row is beyond the detector.
-    fn slice(&mut self, row: usize, to: &mut LeaseMut) -> Result<(), OpError>;
+    fn slice(&mut self, row: usize, scale: f64, to: &mut LeaseMut) -> Result<(), OpError>;
 
     /// Rows that are made together, in order.
     fn row_groups(&self) -> Vec<Range<usize>>;
 
-    /// Writes the slices of the `group`-th of the [`row_groups`](Self::row_groups), one lease a row.
+    /// Writes `scale` times the slices of the `group`-th of the [`row_groups`](Self::row_groups), one lease a row.
     ///
     /// # Errors
     /// [`OpError`] if there is no such group or a shape differs.
-    fn slices(&mut self, group: usize, to: &mut [LeaseMut]) -> Result<(), OpError>;
+    fn slices(&mut self, group: usize, scale: f64, to: &mut [LeaseMut]) -> Result<(), OpError>;
 
     /// Forgets all projections.
     fn reset(&mut self);

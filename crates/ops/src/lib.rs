@@ -4,6 +4,7 @@
 //! CPU is the reference; another backend may differ from it by the tolerance stated with the operation.
 
 mod backend;
+mod device;
 mod flat_field;
 mod names;
 mod recon;
@@ -11,8 +12,10 @@ mod recon;
 pub use backend::{
     AxisEstimate, Backend, FlatField, MeanImage, OUTPUT_TYPES, OpError, ProjectionBlock, Reconstruction,
 };
+pub use device::{Device, Transfer};
 pub use flat_field::{BadPixels, FlatFieldSpec, MIN_TRANSMISSION};
 pub use names::UnknownName;
 pub use recon::{
     Accumulate, Filter, Memory, Method, Padding, Projection, ReconError, ReconSpec, RotationAxis, SpecError,
+    Storage,
 };

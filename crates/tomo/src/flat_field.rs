@@ -97,7 +97,6 @@ pub struct FlatField {
 struct Current {
     header: SeriesHeader,
     op: Box<dyn FlatFieldOp>,
-    bad: BadPixels,
     /// Darks and flats that have come.
     references_seen: u64,
     /// Projections that wait for flats which were announced and have not come yet.
@@ -157,8 +156,7 @@ impl FlatField {
             .between
             .map_or(0.0, |[before, after]| ((position - before) / (after - before)).clamp(0.0, 1.0) as f32);
         let mut corrected = out.lease(block.format().with_element(ElementType::F32))?;
-        let bad = current.op.correct(block, later, &mut corrected).map_err(op_failed)?;
-        current.bad += bad;
+        current.op.correct(block, later, &mut corrected).map_err(op_failed)?;
         out.push(corrected.freeze(block.meta))
     }
 
@@ -166,8 +164,8 @@ impl FlatField {
     fn set_references(&mut self, out: &Outlet) -> Result<(), NodeError> {
         let Some(current) = &mut self.current else { return Ok(()) };
         let shape = current.header.format.shape;
-        let dark = self.references.dark(shape);
-        let flat = self.references.flat(shape).unwrap_or_else(|| {
+        let dark = self.references.dark(shape)?;
+        let flat = self.references.flat(shape)?.unwrap_or_else(|| {
             if !current.warned_no_flats {
                 current.warned_no_flats = true;
                 out.journal().warn(
@@ -188,8 +186,8 @@ impl FlatField {
             return Ok(());
         }
         let shape = current.header.format.shape;
-        let dark = self.references.dark(shape);
-        let groups = self.references.flat_groups();
+        let dark = self.references.dark(shape)?;
+        let groups = self.references.flat_groups()?;
         let after = groups.partition_point(|group| group.at < position).clamp(1, groups.len().max(2) - 1);
         let (Some(before), Some(after)) = (groups.get(after - 1), groups.get(after)) else { return Ok(()) };
         let between = Some([before.at, after.at]);
@@ -200,8 +198,7 @@ impl FlatField {
         Ok(())
     }
 
-    fn warn_of_bad_pixels(current: &Current, out: &Outlet) {
-        let bad = current.bad;
+    fn warn_of_bad_pixels(series: SeriesId, bad: BadPixels, out: &Outlet) {
         let causes = [
             (bad.no_beam, "without open beam (flat not above dark)"),
             (bad.saturated, "masked or saturated (highest value of their type)"),
@@ -214,7 +211,6 @@ impl FlatField {
             .map(|(count, cause)| format!("{count} {cause}"))
             .collect();
         if !told.is_empty() {
-            let series = current.header.id;
             out.journal()
                 .warn(format!("series {series}: pixel values that were repaired: {}", told.join(", ")));
         }
@@ -270,7 +266,6 @@ impl Node for FlatField {
         self.current = Some(Current {
             header: header.clone(),
             op,
-            bad: BadPixels::default(),
             references_seen: 0,
             held: Vec::new(),
             between: None,
@@ -301,8 +296,9 @@ impl Node for FlatField {
 
     fn end(&mut self, _summary: &SeriesSummary, out: &mut Outlet) -> Result<(), NodeError> {
         self.release_held(out)?;
-        if let Some(current) = self.current.take() {
-            Self::warn_of_bad_pixels(&current, out);
+        if let Some(mut current) = self.current.take() {
+            let bad = current.op.take_bad_pixels().map_err(op_failed)?;
+            Self::warn_of_bad_pixels(current.header.id, bad, out);
         }
         Ok(())
     }

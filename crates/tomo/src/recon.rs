@@ -38,11 +38,10 @@ impl NodeConfig for ReconConfig {
     type Node = Recon;
 
     fn build(self, cx: &BuildContext) -> Result<Recon, BuildError> {
-        if self.batch == 0 || self.batch > 4096 {
-            return Err(BuildError::key(
-                "batch",
-                format!("expected 1 to 4096 projections, found {}", self.batch),
-            ));
+        if let Some(batch) = self.batch
+            && !(1..=4096).contains(&batch)
+        {
+            return Err(BuildError::key("batch", format!("expected 1 to 4096 projections, found {batch}")));
         }
         Ok(Recon { config: self, ops: cx.ops.clone(), session: None })
     }
@@ -82,7 +81,8 @@ impl Recon {
             filter: self.config.filter,
             padding: self.config.pad,
             rotation_axis: axes.map_or(RotationAxis::Same((shape.columns as f64 - 1.0) / 2.0), one_or_many),
-            batch: self.config.batch,
+            batch: self.config.batch.unwrap_or_else(|| self.ops.batch()),
+            storage: self.config.storage,
             ..ReconSpec::new(rows.len(), shape.columns, 0.0)
         };
         spec.validate().map_err(|error| {
@@ -135,7 +135,7 @@ impl Node for Recon {
         let previews = self.config.preview.rows(setup.spec.rows).len();
         Ok(Negotiated {
             memory_bytes: self.ops.reconstruction_memory(&setup.spec).total_bytes(),
-            keeps_blocks: (WINDOW_BATCHES * self.config.batch).saturating_add(setup.stored),
+            keeps_blocks: (WINDOW_BATCHES * setup.spec.batch).saturating_add(setup.stored),
             writes_blocks: self.ops.slices_at_once(&setup.spec) + previews,
             output: setup.output,
         })
@@ -143,8 +143,7 @@ impl Node for Recon {
 
     fn begin(&mut self, header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
         let setup = self.setup(header)?;
-        let window = WINDOW_BATCHES * self.config.batch;
-        self.session = Some(Session::new(header.clone(), setup, window, &self.config, self.ops.clone()));
+        self.session = Some(Session::new(header.clone(), setup, &self.config, self.ops.clone()));
         Ok(())
     }
 

@@ -92,21 +92,21 @@ impl References {
     }
 
     /// The mean dark of all groups; zeros where there is none.
-    pub(crate) fn dark(&mut self, shape: Shape) -> Vec<f32> {
-        self.darks.refresh();
-        self.darks.mean_of_all(shape).unwrap_or_else(|| vec![0.0; shape.len()])
+    pub(crate) fn dark(&mut self, shape: Shape) -> Result<Vec<f32>, NodeError> {
+        self.darks.refresh()?;
+        Ok(self.darks.mean_of_all(shape).unwrap_or_else(|| vec![0.0; shape.len()]))
     }
 
     /// The mean flat of all groups; `None` where there is none.
-    pub(crate) fn flat(&mut self, shape: Shape) -> Option<Vec<f32>> {
-        self.flats.refresh();
-        self.flats.mean_of_all(shape)
+    pub(crate) fn flat(&mut self, shape: Shape) -> Result<Option<Vec<f32>>, NodeError> {
+        self.flats.refresh()?;
+        Ok(self.flats.mean_of_all(shape))
     }
 
     /// The mean flat of each group, in their order.
-    pub(crate) fn flat_groups(&mut self) -> &[RefImage] {
-        self.flats.refresh();
-        &self.flats.images
+    pub(crate) fn flat_groups(&mut self) -> Result<&[RefImage], NodeError> {
+        self.flats.refresh()?;
+        Ok(&self.flats.images)
     }
 
     /// Forgets what does not fit frames of this shape, so that nothing of another size is applied.
@@ -159,17 +159,18 @@ impl Stack {
     }
 
     /// Makes the mean images anew if frames have come.
-    fn refresh(&mut self) {
+    fn refresh(&mut self) -> Result<(), NodeError> {
         if self.fresh || self.groups.is_empty() {
-            return;
+            return Ok(());
         }
-        self.fresh = true;
         self.groups.sort_by_key(|group| group.first);
-        let image = |group: &Group| RefImage {
-            at: f64::midpoint(group.first as f64, group.last as f64),
-            pixels: group.mean.mean(),
+        let image = |group: &Group| -> Result<RefImage, NodeError> {
+            let at = f64::midpoint(group.first as f64, group.last as f64);
+            Ok(RefImage { at, pixels: group.mean.mean().map_err(op_failed)? })
         };
-        self.images = self.groups.iter().map(image).collect();
+        self.images = self.groups.iter().map(image).collect::<Result<_, _>>()?;
+        self.fresh = true;
+        Ok(())
     }
 
     /// The mean over all frames: the groups' means, weighed by their number of frames.

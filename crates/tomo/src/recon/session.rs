@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use beamstream_buffer::{Block, LeaseMut};
+use beamstream_buffer::Block;
 use beamstream_core::{BlockMeta, FrameId, Role, SeriesHeader};
 use beamstream_node::{NodeError, NodeErrorKind, Outlet};
 use beamstream_ops::{Backend, ProjectionBlock, Reconstruction, RotationAxis};
 
 use super::preview::PreviewClock;
-use super::{ReconConfig, Setup};
+use super::{ReconConfig, Setup, WINDOW_BATCHES};
 use crate::axis::{OppositeSearch, Pair};
 use crate::batches::Batches;
 use crate::op_failed;
@@ -47,12 +47,11 @@ impl Session {
     pub(super) fn new(
         header: SeriesHeader,
         setup: Setup,
-        window: usize,
         config: &ReconConfig,
         ops: Arc<dyn Backend>,
     ) -> Self {
         Self {
-            batches: Batches::new(config.batch, window),
+            batches: Batches::new(setup.spec.batch, WINDOW_BATCHES * setup.spec.batch),
             weights: Weights::new(&header),
             search: setup.axis_unknown.then(Search::default),
             preview_rows: config.preview.rows(setup.spec.rows),
@@ -235,8 +234,7 @@ impl Session {
         let format = self.setup.output.format;
         for row in self.preview_rows.clone() {
             let mut lease = out.lease(format)?;
-            self.sums()?.slice(row, &mut lease).map_err(op_failed)?;
-            scale_slice(&mut lease, scale)?;
+            self.sums()?.slice(row, scale, &mut lease).map_err(op_failed)?;
             let meta = self.slice_meta(row);
             out.preview(lease.freeze(meta))?;
         }
@@ -253,9 +251,8 @@ impl Session {
             for _ in rows.clone() {
                 leases.push(out.lease(format)?);
             }
-            self.sums()?.slices(group, &mut leases).map_err(op_failed)?;
-            for (row, mut lease) in rows.zip(leases) {
-                scale_slice(&mut lease, scale)?;
+            self.sums()?.slices(group, scale, &mut leases).map_err(op_failed)?;
+            for (row, lease) in rows.zip(leases) {
                 let meta = self.slice_meta(row);
                 out.push(lease.freeze(meta))?;
             }
@@ -284,14 +281,4 @@ impl Session {
             record.angle_range_rad = self.weights.range_rad();
         });
     }
-}
-
-fn scale_slice(lease: &mut LeaseMut, scale: f64) -> Result<(), NodeError> {
-    if scale != 1.0 {
-        let scale = scale as f32;
-        for voxel in lease.elements_mut::<f32>()? {
-            *voxel *= scale;
-        }
-    }
-    Ok(())
 }
