@@ -24,6 +24,7 @@ pub(crate) const STEPS: &[Step] = &[
         says: "the examples in the documentation and in CONTRIBUTING.md",
         run: doctests,
     },
+    Step { name: "kernels", says: "the GPU kernels compile, for GPUs that need not be here", run: kernels },
     Step { name: "loom", says: "every interleaving of threads in a pool's book-keeping", run: loom },
     VALGRIND,
     Step {
@@ -121,6 +122,22 @@ fn doctests() -> Outcome {
     let mut command = cargo();
     command.args(["test", "--release", "--workspace", "--doc", "--no-fail-fast"]);
     Outcome::of(command)
+}
+
+/// NVRTC compiles without a GPU and without a driver; the wheel that holds it needs no toolkit either.
+fn kernels() -> Outcome {
+    let environment = match python::environment("nvrtc", &root().join("kernels").join("requirements.txt")) {
+        Ok(folder) => folder,
+        Err(reason) => return Outcome::Skipped(reason),
+    };
+    let mut command = cargo();
+    command.args(["test", "--release", "--package", "beamstream-cuda", "--test", "kernels"]);
+    command.args(["--", "--nocapture"]).env("VIRTUAL_ENV", environment);
+    match Outcome::of(command) {
+        // NVRTC is there: nothing is left that could excuse a test.
+        Outcome::Passed { skips } if !skips.is_empty() => Outcome::Failed(skips.join("\n")),
+        outcome => outcome,
+    }
 }
 
 /// Loom needs all of the crate compiled anew, so it has a target folder of its own.

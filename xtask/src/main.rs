@@ -1,9 +1,10 @@
-//! What cargo itself cannot do: the demo, the whole test, benchmarks, valgrind.
+//! What cargo itself cannot do: the demo, the whole test, benchmarks, valgrind, what needs a GPU.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the terminal")]
 
 mod bench;
 mod checks;
 mod command;
+mod gpu;
 mod python;
 mod steps;
 
@@ -20,6 +21,8 @@ fn main() -> ExitCode {
         "test" => steps::run_chosen(checks::STEPS, rest),
         "valgrind" => steps::run(&[&checks::VALGRIND]),
         "bench" => bench::run(rest),
+        "gpu-test" => gpu::test(rest),
+        "gpu-bench" => gpu::bench(rest),
         "help" | "-h" | "--help" => {
             help();
             ExitCode::SUCCESS
@@ -51,6 +54,8 @@ fn help() {
         "cargo xtask demo [ARGUMENTS]   builds the programs and runs `beamstream demo`\n\
          cargo xtask test [STEP]...     checks everything, or only the steps that are named\n\
          cargo xtask bench [NAME]       runs a benchmark, or lists them\n\
+         cargo xtask gpu-test [FOLDER]  packs the tests of GPUs into target/gpu, and runs them where there is one\n\
+         cargo xtask gpu-bench [...]    the same for the benchmark of GPUs\n\
          cargo xtask valgrind           runs the tests of core and buffer under valgrind\n\
          cargo xtask help               this text\n\nSteps of `cargo xtask test`:"
     );
