@@ -6,10 +6,11 @@ use beamstream_buffer::{Block, DeviceId, LeaseMut};
 use beamstream_core::{ElementType, Format};
 use beamstream_ops::{
     Accumulate, AxisEstimate, Backend, BadPixels, FlatField as FlatFieldOp, FlatFieldSpec,
-    MeanImage as MeanImageOp, Memory, OpError, Projection, ProjectionBlock, ReconError, ReconSpec,
-    Reconstruction,
+    MeanImage as MeanImageOp, Memory, OpError, Plane, Projection, ProjectionBlock, ReconError, ReconSpec,
+    Reconstruction, RotationAxis, ScanStore,
 };
 
+use crate::planes::FilteredScan;
 use crate::rows::RowGroup;
 use crate::{FlatField, MeanImage, PixelError, accumulator, memory, rescale, rotation_axis};
 
@@ -56,6 +57,15 @@ impl Backend for CpuBackend {
 
     fn slices_at_once(&self, spec: &ReconSpec) -> usize {
         RowGroup::split(spec.rows).iter().map(|group| group.rows.len()).max().unwrap_or(1)
+    }
+
+    fn scan_store(&self, spec: &ReconSpec, projections: usize) -> Result<Box<dyn ScanStore>, OpError> {
+        let scan = FilteredScan::new(spec, self.threads)?;
+        Ok(Box::new(BlockStore { spec: spec.clone(), room: projections, scan }))
+    }
+
+    fn scan_store_memory(&self, spec: &ReconSpec, projections: usize) -> Memory {
+        FilteredScan::memory(spec, projections, self.threads)
     }
 
     fn rescale(&self, from: &Block, range: [f32; 2], to: &mut LeaseMut) -> Result<(), OpError> {
@@ -127,24 +137,71 @@ struct BlockReconstruction {
     sums: Box<dyn Accumulate>,
 }
 
-impl Reconstruction for BlockReconstruction {
-    fn accumulate(&mut self, batch: &[ProjectionBlock<'_>]) -> Result<(), OpError> {
-        let columns = self.spec.columns;
-        let mut projections = Vec::with_capacity(batch.len());
-        for projection in batch {
-            let pixels = projection.block.elements::<f32>()?;
-            let first = projection.first_row * columns;
-            let expected = self.spec.rows * columns;
-            let pixels = pixels
-                .get(first..first + expected)
-                .ok_or(ReconError::ProjectionLength { expected: first + expected, found: pixels.len() })?;
-            projections.push(Projection {
-                pixels,
-                angle_rad: projection.angle_rad,
-                weight: projection.weight,
+/// The rows of projections that are reconstructed.
+fn projections<'a>(
+    spec: &ReconSpec,
+    batch: &'a [ProjectionBlock<'_>],
+) -> Result<Vec<Projection<'a>>, OpError> {
+    let one = |projection: &'a ProjectionBlock<'_>| {
+        let pixels = projection.block.elements::<f32>()?;
+        let first = projection.first_row * spec.columns;
+        let end = first + spec.rows * spec.columns;
+        let pixels = pixels
+            .get(first..end)
+            .ok_or(ReconError::ProjectionLength { expected: end, found: pixels.len() })?;
+        Ok(Projection { pixels, angle_rad: projection.angle_rad, weight: projection.weight })
+    };
+    batch.iter().map(one).collect()
+}
+
+struct BlockStore {
+    spec: ReconSpec,
+    room: usize,
+    scan: FilteredScan,
+}
+
+impl ScanStore for BlockStore {
+    fn add(&mut self, batch: &[ProjectionBlock<'_>]) -> Result<(), OpError> {
+        let total = self.scan.len() + batch.len();
+        if total > self.room {
+            return Err(OpError::Count { what: "projections at most", expected: self.room, found: total });
+        }
+        Ok(self.scan.add(&projections(&self.spec, batch)?)?)
+    }
+
+    fn len(&self) -> usize {
+        self.scan.len()
+    }
+
+    fn planes(
+        &mut self,
+        axis: &RotationAxis,
+        planes: &[Plane],
+        scale: f64,
+        to: &mut [LeaseMut],
+    ) -> Result<(), OpError> {
+        if planes.len() != to.len() {
+            return Err(OpError::Count {
+                what: "buffers for planes",
+                expected: planes.len(),
+                found: to.len(),
             });
         }
-        Ok(self.sums.accumulate(&projections)?)
+        for (plane, lease) in planes.iter().zip(to) {
+            let columns = lease.format().shape.columns;
+            self.scan.plane(axis, plane, scale, columns, lease.elements_mut()?);
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self) {
+        self.scan.reset();
+    }
+}
+
+impl Reconstruction for BlockReconstruction {
+    fn accumulate(&mut self, batch: &[ProjectionBlock<'_>]) -> Result<(), OpError> {
+        Ok(self.sums.accumulate(&projections(&self.spec, batch)?)?)
     }
 
     fn slice(&mut self, row: usize, scale: f64, to: &mut LeaseMut) -> Result<(), OpError> {

@@ -13,11 +13,12 @@ use beamstream_ops::{Accumulate, Memory, Projection, ReconError, ReconSpec};
 use rayon::prelude::*;
 
 use crate::checks::{check_group, check_projections, check_room, check_row};
-use crate::fft::{Sink, Source, good_length};
+use crate::fft::good_length;
 use crate::filter::{RowFilter, RowScratch};
+use crate::filtered::{Line, cells_for, floats_of, unfilter};
 use crate::pool::Workers;
 use crate::rows::{RowGroup, with_lanes};
-use crate::simd::{Cell, Complex, Kernel, Lanes, WIDTH, run};
+use crate::simd::{Cell, Kernel, Lanes, WIDTH, run};
 
 /// Rows of a slice that one thread takes at a time.
 const BLOCK_ROWS: usize = 32;
@@ -50,28 +51,11 @@ pub struct FbpAccumulator {
     line: Line,
 }
 
-/// The places of a filtered projection that a slice can ask for; those off the detector hold zeros.
-#[derive(Debug, Clone, Copy)]
-struct Line {
-    /// Detector column at place 0.
-    first_column: i64,
-    places: usize,
-}
-
-impl Line {
-    fn new(size: usize, axis_px: f64) -> Self {
-        // Beyond the corners: pixels past the end of a line, and places that are loaded along.
-        let reach = (size as f64 * FRAC_1_SQRT_2).ceil() as i64 + 1 + PIXELS as i64 + WIDTH as i64;
-        Self { first_column: axis_px.floor() as i64 - reach, places: 2 * reach as usize + 2 }
-    }
-
-    fn place(self, column: usize) -> Option<usize> {
-        usize::try_from(column as i64 - self.first_column).ok().filter(|place| *place < self.places)
-    }
-}
-
-fn cells_for(floats: usize) -> usize {
-    floats.div_ceil(2 * WIDTH)
+/// All places that a slice can ask for.
+fn line_for(size: usize, axis_px: f64) -> Line {
+    // Beyond the corners: pixels past the end of a line, and places that are loaded along.
+    let reach = (size as f64 * FRAC_1_SQRT_2).ceil() as i64 + 1 + PIXELS as i64 + WIDTH as i64;
+    Line { first_column: axis_px.floor() as i64 - reach, places: 2 * reach as usize + 2 }
 }
 
 impl FbpAccumulator {
@@ -88,7 +72,7 @@ impl FbpAccumulator {
         Ok(Self {
             spec: spec.clone(),
             volumes: groups.iter().map(volume).collect(),
-            line: Line::new(spec.size(), filter.axis_px()),
+            line: line_for(spec.size(), filter.axis_px()),
             filter,
             groups,
             workers,
@@ -104,7 +88,7 @@ impl FbpAccumulator {
         let groups = RowGroup::split(spec.rows);
         let floats = groups.iter().map(RowGroup::floats).max().unwrap_or(1);
         let row_bytes = floats * size_of::<f32>();
-        let places = Line::new(spec.size(), 0.0).places;
+        let places = line_for(spec.size(), 0.0).places;
         let batch =
             spec.batch * ((padded + 1 + places) * row_bytes + (padded / 2 + 1) * size_of::<[f32; 2]>());
         let volume = |group: &RowGroup| cells_for(spec.slice_len() * group.floats()) * size_of::<Cell>();
@@ -146,123 +130,6 @@ impl FbpAccumulator {
                 });
             }
         });
-    }
-}
-
-/// The first `len` floats of memory that grows as needed.
-fn floats_of(cells: &mut Vec<Cell>, len: usize) -> &mut [f32] {
-    if cells.len() < cells_for(len) {
-        cells.resize(cells_for(len), Cell::default());
-    }
-    &mut bytemuck::cast_slice_mut(cells)[..len]
-}
-
-/// Transforms filtered spectra back: `(projection, place, row)`.
-fn unfilter(
-    filter: &RowFilter,
-    spectra: &[f32],
-    group: &RowGroup,
-    workers: &Workers<RowScratch>,
-    line: Line,
-    filtered: &mut [f32],
-) {
-    let together = WIDTH / group.lanes;
-    let spectrum_floats = filter.frequencies() * group.floats();
-    let jobs = filtered.par_chunks_mut(together * line.places * group.floats());
-    jobs.zip(spectra.par_chunks(together * spectrum_floats)).for_each(|(filtered, spectra)| {
-        workers.with_scratch(|scratch| {
-            // Places off the detector are not written below.
-            filtered.fill(0.0);
-            let job = InverseJob { filter, spectra, spectrum_floats, line, filtered, scratch };
-            with_lanes!(group.lanes, L => run(InverseKernel::<L>(job)));
-        });
-    });
-}
-
-struct InverseJob<'a> {
-    filter: &'a RowFilter,
-    spectra: &'a [f32],
-    spectrum_floats: usize,
-    line: Line,
-    filtered: &'a mut [f32],
-    scratch: &'a mut RowScratch,
-}
-
-struct InverseKernel<'a, const L: usize>(InverseJob<'a>);
-
-impl<const L: usize> Kernel for InverseKernel<'_, L> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<V: Lanes>(self) {
-        let InverseJob { filter, spectra, spectrum_floats, line, filtered, scratch } = self.0;
-        let source = Spectra::<L> { values: spectra, spectrum_floats, len: filter.fft.len() };
-        let mut sink = Lines::<L> { columns: filter.columns(), line, filtered };
-        filter.fft.run::<V>(1, &mut scratch.fft, &source, &mut sink);
-    }
-}
-
-/// Spectra by index of the transform, with real and imaginary parts exchanged.
-struct Spectra<'a, const L: usize> {
-    values: &'a [f32],
-    spectrum_floats: usize,
-    len: usize,
-}
-
-impl<const L: usize> Spectra<'_, L> {
-    #[inline(always)]
-    fn place<V: Lanes>(&self, place: usize) -> Complex<V> {
-        let mut cell = Cell::default();
-        for slot in 0..self.values.len() / self.spectrum_floats {
-            let from = &self.values[slot * self.spectrum_floats + place * 2 * L..][..2 * L];
-            for lane in 0..L {
-                cell.im[slot * L + lane] = from[lane];
-                cell.re[slot * L + lane] = from[L + lane];
-            }
-        }
-        Complex::load(&cell)
-    }
-}
-
-impl<const L: usize> Source for Spectra<'_, L> {
-    #[inline(always)]
-    fn load<V: Lanes>(&self, _: usize, index: usize) -> Complex<V> {
-        let half = self.len / 2;
-        match index {
-            _ if index < half => self.place(half + index),
-            // The highest frequency is in two halves, at both ends.
-            _ if index == half => self.place::<V>(0).add(self.place(self.len)),
-            _ => self.place(index - half),
-        }
-    }
-}
-
-/// Filtered projections, with real and imaginary parts exchanged back.
-struct Lines<'a, const L: usize> {
-    columns: usize,
-    line: Line,
-    filtered: &'a mut [f32],
-}
-
-impl<const L: usize> Sink for Lines<'_, L> {
-    #[inline(always)]
-    fn store<V: Lanes>(&mut self, _: usize, index: usize, value: Complex<V>) {
-        if index >= self.columns {
-            return;
-        }
-        let Some(place) = self.line.place(index) else {
-            return;
-        };
-        let mut cell = Cell::default();
-        value.swap().store(&mut cell);
-        let line_floats = self.line.places * 2 * L;
-        for slot in 0..self.filtered.len() / line_floats {
-            let to = &mut self.filtered[slot * line_floats + place * 2 * L..][..2 * L];
-            for lane in 0..L {
-                to[lane] = cell.re[slot * L + lane];
-                to[L + lane] = cell.im[slot * L + lane];
-            }
-        }
     }
 }
 

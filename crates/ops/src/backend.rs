@@ -5,7 +5,7 @@ use std::ops::Range;
 use beamstream_buffer::{Block, DeviceId, ElementMismatch, LeaseMut};
 use beamstream_core::{ElementType, Format};
 
-use crate::{BadPixels, FlatFieldSpec, Memory, ReconError, ReconSpec};
+use crate::{BadPixels, FlatFieldSpec, Memory, ReconError, ReconSpec, ScanStore};
 
 /// All computations of one device. The CPU's are the reference that the others are held against.
 ///
@@ -43,6 +43,15 @@ pub trait Backend: Send + Sync {
 
     /// Most slices that [`Reconstruction::slices`] makes together.
     fn slices_at_once(&self, spec: &ReconSpec) -> usize;
+
+    /// Room for `projections` filtered projections, for slices in any orientation. The axis of `spec` is not used.
+    ///
+    /// # Errors
+    /// [`OpError`] if the specification is unusable or the device has no room.
+    fn scan_store(&self, spec: &ReconSpec, projections: usize) -> Result<Box<dyn ScanStore>, OpError>;
+
+    /// Memory that a scan store takes on the device.
+    fn scan_store_memory(&self, spec: &ReconSpec, projections: usize) -> Memory;
 
     /// Writes `from` (f32) into `to` (f16, u16, u8 or f32): `range` LO becomes 0 and HI the highest integer, values
     /// are rounded and what lies outside is cut. Floats are converted, the range does not touch them.
@@ -172,6 +181,16 @@ pub enum OpError {
         /// Pixels of a frame.
         expected: usize,
         /// Pixels given.
+        found: usize,
+    },
+    /// The numbers of planes and of buffers differ, or a scan store is full.
+    #[error("expected {expected} {what}, found {found}")]
+    Count {
+        /// What is counted.
+        what: &'static str,
+        /// How many there should be.
+        expected: usize,
+        /// How many there are.
         found: usize,
     },
     /// The device refused.

@@ -7,6 +7,7 @@ mod backend;
 mod device;
 mod flat_field;
 mod names;
+mod planes;
 mod recon;
 
 pub use backend::{
@@ -15,6 +16,7 @@ pub use backend::{
 pub use device::{Device, Transfer};
 pub use flat_field::{BadPixels, FlatFieldSpec, MIN_TRANSMISSION};
 pub use names::UnknownName;
+pub use planes::{Plane, ScanStore};
 pub use recon::{
     Accumulate, Filter, Memory, Method, Padding, Projection, ReconError, ReconSpec, RotationAxis, SpecError,
     Storage,
