@@ -4,6 +4,7 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use beamstream_core::{BlockMeta, Element, ElementType, Format};
 use bytemuck::Pod;
@@ -11,7 +12,7 @@ use bytes::Bytes;
 
 use crate::Fence;
 use crate::memory::{Allocator, HostAllocator, Memory, MemoryError, MemoryKind, PAGE_BYTES};
-use crate::slots::Slots;
+use crate::slots::{Next, Slots};
 
 /// Slots of at least this size begin on a page of their own; smaller ones on a cache line.
 const LARGE_BYTES: usize = 64 * 1024;
@@ -72,8 +73,10 @@ pub struct PoolStats {
     pub free: usize,
     /// Size of a buffer in bytes.
     pub slot_bytes: usize,
-    /// Nanoseconds that leasing threads had to wait, all together.
+    /// Nanoseconds that threads had to wait for a free buffer, all together.
     pub waited_ns: u64,
+    /// Nanoseconds that threads had to wait until a device had read a free buffer, all together.
+    pub waited_for_device_ns: u64,
 }
 
 /// A fixed set of equal buffers, shared by all who hold a clone.
@@ -94,6 +97,7 @@ struct Inner {
     /// Readers on a device that may still be at work when the last share is dropped, per slot.
     readers: Box<[Readers]>,
     waited_ns: AtomicU64,
+    waited_for_device_ns: AtomicU64,
 }
 
 impl Pool {
@@ -117,14 +121,16 @@ impl Pool {
         let count = u32::try_from(slots).map_err(|_overflow| fail(too_much()))?;
         let bytes = slots.checked_mul(stride).ok_or_else(|| fail(too_much()))?;
         let memory = allocator.allocate(bytes).map_err(fail)?;
+        let next = if memory.kind() == MemoryKind::Host { Next::Newest } else { Next::Oldest };
         let inner = Inner {
             name: name.to_owned(),
             memory,
             slot_bytes,
             stride,
-            slots: Slots::new(count),
+            slots: Slots::new(count, next),
             readers: (0..slots).map(|_| Mutex::new(Vec::new())).collect(),
             waited_ns: AtomicU64::new(0),
+            waited_for_device_ns: AtomicU64::new(0),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -154,8 +160,7 @@ impl Pool {
         self.check_size(format)?;
         let (slot, waited_since) = self.inner.slots.take().map_err(|_closed| self.closed())?;
         if let Some(since) = waited_since {
-            let waited = u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-            self.inner.waited_ns.fetch_add(waited, Ordering::Relaxed);
+            self.inner.waited_ns.fetch_add(nanos_since(since), Ordering::Relaxed);
         }
         Ok(self.own(slot, format))
     }
@@ -197,6 +202,7 @@ impl Pool {
             free: self.inner.slots.free(),
             slot_bytes: self.inner.slot_bytes,
             waited_ns: self.inner.waited_ns.load(Ordering::Relaxed),
+            waited_for_device_ns: self.inner.waited_for_device_ns.load(Ordering::Relaxed),
         }
     }
 
@@ -217,12 +223,7 @@ impl Pool {
 
     fn own(&self, slot: u32, format: Format) -> LeaseMut {
         let share = Share { pool: self.inner.clone(), slot };
-        if share.pool.memory.kind().is_host() {
-            for fence in share.take_readers() {
-                fence.wait();
-            }
-        }
-        LeaseMut { share, format, written: None }
+        LeaseMut { share, format, written: None, readers_are_done: false }
     }
 }
 
@@ -252,9 +253,18 @@ impl Share {
         self.pool.readers[self.slot as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_readers(&self) -> Vec<Arc<dyn Fence>> {
-        std::mem::take(&mut *self.readers())
+    /// Blocks the calling thread until no device reads or writes the buffer any more.
+    fn wait_for_readers(&self) {
+        for fence in self.readers().drain(..).filter(|fence| !fence.is_done()) {
+            let since = Instant::now();
+            fence.wait();
+            self.pool.waited_for_device_ns.fetch_add(nanos_since(since), Ordering::Relaxed);
+        }
     }
+}
+
+fn nanos_since(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Clone for Share {
@@ -277,6 +287,8 @@ pub struct LeaseMut {
     share: Share,
     format: Format,
     written: Option<Arc<dyn Fence>>,
+    /// Whether the host has waited for the devices that read the previous block.
+    readers_are_done: bool,
 }
 
 impl LeaseMut {
@@ -291,8 +303,16 @@ impl LeaseMut {
     }
 
     /// The bytes of the block. Empty for memory that the host cannot see.
+    ///
+    /// Waits until no device reads the previous block of this buffer; a device that writes the buffer itself waits on
+    /// its stream instead, see [`Self::earlier_readers`].
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        let len = if self.kind().is_host() { self.format.bytes() } else { 0 };
+        let is_host = self.kind().is_host();
+        if is_host && !self.readers_are_done {
+            self.share.wait_for_readers();
+            self.readers_are_done = true;
+        }
+        let len = if is_host { self.format.bytes() } else { 0 };
         // SAFETY: the slot holds at least `format.bytes()` initialised bytes (checked when it was leased), this
         // lease is its only holder, and the borrow of `self` keeps it that way.
         unsafe { std::slice::from_raw_parts_mut(self.share.base().as_ptr(), len) }
@@ -319,7 +339,7 @@ impl LeaseMut {
 
     /// Fences of device readers of the previous block in this buffer: a stream waits for them before it writes.
     pub fn earlier_readers(&self) -> Vec<Arc<dyn Fence>> {
-        self.share.take_readers()
+        std::mem::take(&mut *self.share.readers())
     }
 
     /// Ends the writing: from now on the block can only be read, and shared.
@@ -422,12 +442,8 @@ impl Block {
         if !self.share.pool.slots.is_unique(self.share.slot) {
             return Err(self);
         }
-        if self.kind().is_host() {
-            for fence in self.share.take_readers() {
-                fence.wait();
-            }
-        }
-        Ok(LeaseMut { share: self.share, format: self.format, written: self.written })
+        let Self { share, format, written, .. } = self;
+        Ok(LeaseMut { share, format, written, readers_are_done: false })
     }
 }
 
@@ -450,111 +466,4 @@ fn check_element<T: Element>(format: Format) -> Result<(), ElementMismatch> {
 
 #[cfg(all(test, not(loom)))]
 #[allow(clippy::unwrap_used, reason = "a test that fails may panic")]
-mod tests {
-    use super::*;
-    use beamstream_core::{FrameId, Role};
-
-    const FRAME: Format = Format::frame(ElementType::U16, 3, 5);
-
-    fn meta(number: u64) -> BlockMeta {
-        BlockMeta::new(FrameId::new(number), Role::Projection)
-    }
-
-    fn block(pool: &Pool, value: u16) -> Block {
-        let mut lease = pool.lease(FRAME).unwrap();
-        lease.elements_mut::<u16>().unwrap().fill(value);
-        lease.freeze(meta(u64::from(value)))
-    }
-
-    #[test]
-    fn a_block_is_shared_and_returns_with_its_last_drop() {
-        let pool = Pool::host("p", 2, FRAME.bytes()).unwrap();
-        let one = block(&pool, 7);
-        let two = one.clone();
-        drop(one);
-        assert_eq!(pool.stats().free, 1);
-        assert!(two.elements::<u16>().unwrap().iter().all(|v| *v == 7));
-        drop(two);
-        assert_eq!(pool.stats().free, 2);
-    }
-
-    #[test]
-    fn buffers_do_not_overlap() {
-        let pool = Pool::host("p", 4, FRAME.bytes()).unwrap();
-        let blocks: Vec<Block> = (0..4).map(|value| block(&pool, value)).collect();
-        for (value, block) in blocks.iter().enumerate() {
-            assert!(block.elements::<u16>().unwrap().iter().all(|v| usize::from(*v) == value));
-        }
-        assert!(pool.try_lease(FRAME).unwrap().is_none());
-    }
-
-    #[test]
-    fn bytes_share_the_memory_of_the_block() {
-        let pool = Pool::host("p", 1, FRAME.bytes()).unwrap();
-        let block = block(&pool, 9);
-        let address = block.bytes().as_ptr();
-        let bytes = block.into_bytes();
-        let part = bytes.slice(2..6);
-        drop(bytes);
-        assert_eq!(part.as_ptr(), address.wrapping_add(2));
-        assert_eq!(pool.stats().free, 0);
-        drop(part);
-        assert_eq!(pool.stats().free, 1);
-    }
-
-    #[test]
-    fn only_an_unshared_block_is_written_in_place() {
-        let pool = Pool::host("p", 1, FRAME.bytes()).unwrap();
-        let one = block(&pool, 1);
-        let two = one.clone();
-        let one = one.try_into_mut().unwrap_err();
-        drop(two);
-        let mut lease = one.try_into_mut().unwrap();
-        lease.elements_mut::<u16>().unwrap()[0] = 2;
-        assert_eq!(lease.freeze(meta(0)).elements::<u16>().unwrap()[..2], [2, 1]);
-    }
-
-    #[test]
-    fn wrong_types_and_sizes_are_refused_by_name() {
-        let pool = Pool::host("frames", 1, FRAME.bytes()).unwrap();
-        let error = pool.lease(Format::frame(ElementType::F32, 3, 5)).unwrap_err().to_string();
-        assert!(error.contains("60") && error.contains("30") && error.contains("frames"), "{error}");
-        let error = block(&pool, 1).elements::<f32>().unwrap_err();
-        assert_eq!((error.expected, error.found), (ElementType::F32, ElementType::U16));
-    }
-
-    #[test]
-    fn a_closed_pool_gives_nothing_but_keeps_what_is_out() {
-        let pool = Pool::host("p", 2, FRAME.bytes()).unwrap();
-        let block = block(&pool, 3);
-        pool.close();
-        assert!(matches!(pool.lease(FRAME), Err(PoolError::Closed { .. })));
-        assert_eq!(block.elements::<u16>().unwrap()[0], 3);
-    }
-
-    #[test]
-    fn large_buffers_begin_on_a_page() {
-        let format = Format::frame(ElementType::U8, 300, 301);
-        let pool = Pool::host("p", 3, format.bytes()).unwrap();
-        let leases: Vec<LeaseMut> = (0..3).map(|_| pool.lease(format).unwrap()).collect();
-        assert!(leases.iter().all(|lease| (lease.base().as_ptr() as usize).is_multiple_of(PAGE_BYTES)));
-    }
-
-    #[test]
-    fn many_threads_keep_the_count() {
-        let pool = Pool::host("p", 3, FRAME.bytes()).unwrap();
-        std::thread::scope(|scope| {
-            for thread in 0..4_u16 {
-                let pool = &pool;
-                scope.spawn(move || {
-                    for _ in 0..200 {
-                        let one = block(pool, thread);
-                        let two = one.clone();
-                        assert!(two.elements::<u16>().unwrap().iter().all(|v| *v == thread));
-                    }
-                });
-            }
-        });
-        assert_eq!(pool.stats().free, 3);
-    }
-}
+mod tests;

@@ -1,5 +1,6 @@
 //! Which slots of a pool are free, and how often each of the others is shared.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use crate::sync::{AtomicU32, Condvar, Mutex, MutexGuard, Ordering, fence};
@@ -8,12 +9,31 @@ use crate::sync::{AtomicU32, Condvar, Mutex, MutexGuard, Ordering, fence};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Closed;
 
+/// Which of the free slots is taken next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The one returned last: it is still in the cache.
+    Newest,
+    /// The one returned first: a device has most likely finished with it.
+    Oldest,
+}
+
 struct Free {
-    /// Free slots; the one returned last is taken first, because it is still in the cache.
-    stack: Vec<u32>,
+    /// Free slots, the one returned last at the back.
+    slots: VecDeque<u32>,
+    next: Next,
     closed: bool,
     /// Threads that wait in [`Slots::take`].
     waiting: u32,
+}
+
+impl Free {
+    fn pop(&mut self) -> Option<u32> {
+        match self.next {
+            Next::Newest => self.slots.pop_back(),
+            Next::Oldest => self.slots.pop_front(),
+        }
+    }
 }
 
 /// The book-keeping of a pool, apart from its memory so that it can be model-checked.
@@ -24,9 +44,9 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    pub(crate) fn new(count: u32) -> Self {
+    pub(crate) fn new(count: u32, next: Next) -> Self {
         Self {
-            free: Mutex::new(Free { stack: (0..count).rev().collect(), closed: false, waiting: 0 }),
+            free: Mutex::new(Free { slots: (0..count).rev().collect(), next, closed: false, waiting: 0 }),
             returned: Condvar::new(),
             shares: (0..count).map(|_| AtomicU32::new(0)).collect(),
         }
@@ -38,7 +58,7 @@ impl Slots {
         if free.closed {
             return Err(Closed);
         }
-        Ok(free.stack.pop().inspect(|&slot| self.own(slot)))
+        Ok(free.pop().inspect(|&slot| self.own(slot)))
     }
 
     /// Takes a free slot and holds its only share; waits for one, and says since when it had to.
@@ -55,7 +75,7 @@ impl Slots {
             if free.closed {
                 return Err(Closed);
             }
-            if let Some(slot) = free.stack.pop() {
+            if let Some(slot) = free.pop() {
                 self.own(slot);
                 return Ok((slot, waited_since));
             }
@@ -101,7 +121,7 @@ impl Slots {
         }
         fence(Ordering::Acquire);
         let mut free = self.lock();
-        free.stack.push(slot);
+        free.slots.push_back(slot);
         if free.waiting > 0 {
             self.returned.notify_one();
         }
@@ -115,7 +135,7 @@ impl Slots {
 
     /// Number of free slots.
     pub(crate) fn free(&self) -> usize {
-        self.lock().stack.len()
+        self.lock().slots.len()
     }
 
     /// Wakes everybody who waits; from now on nothing is handed out.
@@ -143,7 +163,7 @@ mod tests {
 
     #[test]
     fn slots_come_back_with_the_last_share() {
-        let slots = Slots::new(1);
+        let slots = Slots::new(1, Next::Newest);
         let (slot, waited) = slots.take().unwrap();
         assert!(waited.is_none() && slots.is_unique(slot));
         slots.share(slot);
@@ -155,8 +175,20 @@ mod tests {
     }
 
     #[test]
+    fn the_oldest_or_the_newest_is_taken() {
+        for (next, expected) in [(Next::Newest, 1), (Next::Oldest, 0)] {
+            let slots = Slots::new(2, next);
+            let taken = [slots.take().unwrap().0, slots.take().unwrap().0];
+            assert_eq!(taken.iter().sum::<u32>(), 1);
+            slots.release(0);
+            slots.release(1);
+            assert_eq!(slots.try_take(), Ok(Some(expected)));
+        }
+    }
+
+    #[test]
     fn closing_wakes_who_waits() {
-        let slots = Slots::new(0);
+        let slots = Slots::new(0, Next::Newest);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| slots.take());
             slots.close();
@@ -175,7 +207,7 @@ mod models {
     #[test]
     fn a_slot_is_taken_again_only_after_its_last_reader() {
         loom::model(|| {
-            let slots = Arc::new(Slots::new(1));
+            let slots = Arc::new(Slots::new(1, Next::Newest));
             let readers = Arc::new(AtomicUsize::new(2));
             let (slot, _) = slots.take().unwrap();
             slots.share(slot);
@@ -201,7 +233,7 @@ mod models {
     #[test]
     fn a_return_wakes_the_waiter() {
         loom::model(|| {
-            let slots = Arc::new(Slots::new(1));
+            let slots = Arc::new(Slots::new(1, Next::Newest));
             let (slot, _) = slots.take().unwrap();
             let waiter = {
                 let slots = slots.clone();
@@ -216,7 +248,7 @@ mod models {
     #[test]
     fn closing_reaches_a_waiter() {
         loom::model(|| {
-            let slots = Arc::new(Slots::new(0));
+            let slots = Arc::new(Slots::new(0, Next::Newest));
             let waiter = {
                 let slots = slots.clone();
                 thread::spawn(move || slots.take().map(|(slot, _)| slot))
