@@ -15,6 +15,7 @@ struct Ellipsoid {
 }
 
 /// An ellipsoid cut at a height.
+#[derive(Clone)]
 struct Ellipse {
     centre: [f64; 2],
     half_axes: [f64; 2],
@@ -47,18 +48,91 @@ const BODY: [Ellipsoid; 12] = [
 /// Points along each edge of a voxel over which [`truth`] averages.
 const SAMPLES: usize = 5;
 
-fn cut(z: f64) -> Vec<Ellipse> {
-    let at_height = |body: &Ellipsoid| {
-        let rest = 1.0 - ((z - body.centre[2]) / body.half_axes[2]).powi(2);
+/// The ellipses of one height: a slice of the phantom, or of several copies of it.
+#[derive(Clone)]
+pub struct Slice {
+    ellipses: Vec<Ellipse>,
+}
+
+impl Slice {
+    /// The phantom at height `z`.
+    pub fn at(z: f64) -> Self {
+        Self::rosette(z, 1)
+    }
+
+    /// The mean of `copies` of the phantom at height `z`, turned by equal angles over a full turn. Its projections
+    /// repeat after every `2 pi / copies`, so that a long scan takes few different ones.
+    pub fn rosette(z: f64, copies: usize) -> Self {
+        let turns = (0..copies).map(|copy| std::f64::consts::TAU * copy as f64 / copies as f64);
+        let ellipses = turns.flat_map(|turn| BODY.iter().filter_map(move |body| body.cut(z, turn)));
+        let density = |ellipse: Ellipse| Ellipse { density: ellipse.density / copies as f64, ..ellipse };
+        Self { ellipses: ellipses.map(density).collect() }
+    }
+
+    /// Line integrals `(angle, column)`, averaged over the width of each of `n` columns.
+    ///
+    /// # Units
+    /// Attenuation per pixel times pixels, so that a reconstruction gives [`Self::truth`]. The highest is about 2.
+    pub fn sinogram(&self, n: usize, angles_rad: &[f64], axis_px: f64) -> Vec<f32> {
+        let column_width = 2.0 / n as f64;
+        let mut rows = Vec::with_capacity(n * angles_rad.len());
+        let mut integral_to_edge = vec![0.0; n + 1];
+        for &angle in angles_rad {
+            integral_to_edge.fill(0.0);
+            for ellipse in &self.ellipses {
+                add_integral(&mut integral_to_edge, ellipse, angle, axis_px, column_width);
+            }
+            let columns = integral_to_edge.windows(2);
+            rows.extend(columns.map(|edges| ((edges[1] - edges[0]) / column_width) as f32));
+        }
+        rows
+    }
+
+    /// Rows `first_row..` of the slice `(y, x)` of `n` x `n`, as many as `rows` holds, averaged over each voxel.
+    /// Unit: attenuation per pixel.
+    ///
+    /// # Panics
+    /// If `rows` does not hold whole rows.
+    pub fn truth(&self, n: usize, first_row: usize, rows: &mut [f32]) {
+        assert_eq!(rows.len() % n, 0, "rows of {n} voxels");
+        let position = |pixel: usize, sample: usize| {
+            let offset = (sample as f64 + 0.5) / SAMPLES as f64 - 0.5;
+            (pixel as f64 - (n as f64 - 1.0) / 2.0 + offset) * 2.0 / n as f64
+        };
+        for (row, voxels) in (first_row..).zip(rows.chunks_exact_mut(n)) {
+            let (top, bottom) = (position(row, 0), position(row, SAMPLES - 1));
+            let near = |ellipse: &&Ellipse| {
+                let reach = ellipse.half_axes[0].max(ellipse.half_axes[1]);
+                bottom > ellipse.centre[1] - reach && top < ellipse.centre[1] + reach
+            };
+            let near: Vec<&Ellipse> = self.ellipses.iter().filter(near).collect();
+            for (column, voxel) in voxels.iter_mut().enumerate() {
+                let mut sum = 0.0;
+                for sample in 0..SAMPLES * SAMPLES {
+                    let (y, x) = (position(row, sample / SAMPLES), position(column, sample % SAMPLES));
+                    sum +=
+                        near.iter().filter(|ellipse| contains(ellipse, x, y)).map(|e| e.density).sum::<f64>();
+                }
+                *voxel = (sum / (SAMPLES * SAMPLES) as f64 * 2.0 / n as f64) as f32;
+            }
+        }
+    }
+}
+
+impl Ellipsoid {
+    /// What a height `z` cuts out of it, after it was turned about the rotation axis.
+    fn cut(&self, z: f64, turn_rad: f64) -> Option<Ellipse> {
+        let rest = 1.0 - ((z - self.centre[2]) / self.half_axes[2]).powi(2);
+        let (sin, cos) = turn_rad.sin_cos();
+        let [x, y, _] = self.centre;
         (rest > 0.0).then(|| Ellipse {
-            centre: [body.centre[0], body.centre[1]],
-            half_axes: [body.half_axes[0] * rest.sqrt(), body.half_axes[1] * rest.sqrt()],
-            turn_rad: body.turn_rad,
-            turn_sin_cos: body.turn_rad.sin_cos(),
-            density: body.density,
+            centre: [x * cos - y * sin, x * sin + y * cos],
+            half_axes: [self.half_axes[0] * rest.sqrt(), self.half_axes[1] * rest.sqrt()],
+            turn_rad: self.turn_rad + turn_rad,
+            turn_sin_cos: (self.turn_rad + turn_rad).sin_cos(),
+            density: self.density,
         })
-    };
-    BODY.iter().filter_map(at_height).collect()
+    }
 }
 
 /// Heights of `rows` slices, spread evenly over the middle of the phantom; one row is the middle itself.
@@ -69,23 +143,16 @@ pub fn heights(rows: usize) -> Vec<f64> {
     (0..rows).map(|row| -0.2 + 0.4 * row as f64 / (rows - 1) as f64).collect()
 }
 
-/// Line integrals `(angle, column)` of the slice at height `z`, averaged over the width of each of `n` columns.
-///
-/// # Units
-/// Attenuation per pixel times pixels, so that a reconstruction gives [`truth`]. The highest is about 2.
+/// [`Slice::sinogram`] of the phantom at height `z`.
 pub fn sinogram(n: usize, angles_rad: &[f64], z: f64, axis_px: f64) -> Vec<f32> {
-    let column_width = 2.0 / n as f64;
-    let ellipses = cut(z);
-    let mut rows = Vec::with_capacity(n * angles_rad.len());
-    let mut integral_to_edge = vec![0.0; n + 1];
-    for &angle in angles_rad {
-        integral_to_edge.fill(0.0);
-        for ellipse in &ellipses {
-            add_integral(&mut integral_to_edge, ellipse, angle, axis_px, column_width);
-        }
-        rows.extend(integral_to_edge.windows(2).map(|edges| ((edges[1] - edges[0]) / column_width) as f32));
-    }
-    rows
+    Slice::at(z).sinogram(n, angles_rad, axis_px)
+}
+
+/// The slice `(y, x)` at height `z`, `n` x `n`, averaged over each voxel. Unit: attenuation per pixel.
+pub fn truth(n: usize, z: f64) -> Vec<f32> {
+    let mut slice = vec![0.0; n * n];
+    Slice::at(z).truth(n, 0, &mut slice);
+    slice
 }
 
 /// Adds the antiderivative of an ellipse's projection at the edges of the columns.
@@ -100,26 +167,6 @@ fn add_integral(edges: &mut [f64], ellipse: &Ellipse, angle: f64, axis_px: f64, 
         let q = ((position - middle) / half_shadow).clamp(-1.0, 1.0);
         *value += ellipse.density * a * b * (q * (1.0 - q * q).sqrt() + q.asin());
     }
-}
-
-/// The slice `(y, x)` at height `z`, `n` x `n`, averaged over each voxel. Unit: attenuation per pixel.
-pub fn truth(n: usize, z: f64) -> Vec<f32> {
-    let ellipses = cut(z);
-    let position = |pixel: usize, sample: usize| {
-        let offset = (sample as f64 + 0.5) / SAMPLES as f64 - 0.5;
-        (pixel as f64 - (n as f64 - 1.0) / 2.0 + offset) * 2.0 / n as f64
-    };
-    let mut slice = vec![0.0; n * n];
-    for (at, voxel) in slice.iter_mut().enumerate() {
-        let mut sum = 0.0;
-        for sample in 0..SAMPLES * SAMPLES {
-            let y = position(at / n, sample / SAMPLES);
-            let x = position(at % n, sample % SAMPLES);
-            sum += ellipses.iter().filter(|ellipse| contains(ellipse, x, y)).map(|e| e.density).sum::<f64>();
-        }
-        *voxel = (sum / (SAMPLES * SAMPLES) as f64 * 2.0 / n as f64) as f32;
-    }
-    slice
 }
 
 fn contains(ellipse: &Ellipse, x: f64, y: f64) -> bool {
@@ -152,6 +199,35 @@ mod tests {
         for column in 0..n {
             assert!((there[column] - back[n - 1 - column]).abs() < 1e-5);
         }
+    }
+
+    #[test]
+    fn a_rosette_repeats_itself() {
+        let (n, copies) = (48, 4);
+        let rosette = Slice::rosette(0.05, copies);
+        let part = std::f64::consts::TAU / copies as f64;
+        let both = rosette.sinogram(n, &[0.3, 0.3 + part], 23.5);
+        let (one, next) = both.split_at(n);
+        assert!(one.iter().zip(next).all(|(one, next)| (one - next).abs() < 1e-5));
+
+        // The mean over its copies is the mean over the angles of the phantom itself.
+        let angles: Vec<f64> = (0..copies).map(|copy| 0.3 - part * copy as f64).collect();
+        let copies_apart = Slice::at(0.05).sinogram(n, &angles, 23.5);
+        for (column, value) in one.iter().enumerate() {
+            let mean = copies_apart.chunks(n).map(|row| row[column]).sum::<f32>() / copies as f32;
+            assert!((mean - value).abs() < 1e-5, "column {column}: {mean} and {value}");
+        }
+    }
+
+    #[test]
+    fn a_slice_can_be_made_in_parts() {
+        let (n, slice) = (20, Slice::rosette(0.0, 3));
+        let mut whole = vec![0.0; n * n];
+        slice.truth(n, 0, &mut whole);
+        let mut part = vec![0.0; 5 * n];
+        slice.truth(n, 7, &mut part);
+        assert_eq!(part, whole[7 * n..12 * n]);
+        assert!(whole.iter().any(|voxel| *voxel > 0.0));
     }
 
     #[test]
