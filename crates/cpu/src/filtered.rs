@@ -1,6 +1,5 @@
 //! Filtered projections in space, rows innermost.
 
-use beamstream_ops::Projection;
 use rayon::prelude::*;
 
 use crate::fft::{Sink, Source};

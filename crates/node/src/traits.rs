@@ -16,6 +16,9 @@ pub trait NodeConfig: DeserializeOwned + JsonSchema + Send + 'static {
     const CLASS: KindClass;
     /// Whether blocks that show unfinished work are welcome.
     const PREVIEWS: bool = false;
+    /// Whether the kind works on blocks wherever they lie, through [`BuildContext::ops`] alone: then it can be placed
+    /// on a device. All other kinds see host memory.
+    const COMPUTES: bool = false;
     /// What runs.
     type Node: Node + 'static;
 
@@ -45,12 +48,15 @@ pub trait SourceConfig: DeserializeOwned + JsonSchema + Send + 'static {
 pub struct Negotiated {
     /// The header of what it hands on; a sink gives back the header that it got.
     pub output: SeriesHeader,
-    /// Host memory that the node takes for itself while the series lasts, in bytes.
+    /// Memory that the node takes for itself while the series lasts, where it is placed. Unit: bytes.
     pub memory_bytes: usize,
     /// Blocks of its input that the node holds at most, besides the one in its hands.
     pub keeps_blocks: usize,
     /// Blocks of its output that the node writes at once.
     pub writes_blocks: usize,
+    /// Blocks of its output that the node would hand on without waiting, if memory allows: on a device it can then take
+    /// the next projections while these leave. It gets `writes_blocks` at least.
+    pub likes_blocks: usize,
 }
 
 impl Negotiated {
@@ -61,13 +67,16 @@ impl Negotiated {
 
     /// The node hands on `output`, and keeps nothing.
     pub fn to(output: SeriesHeader) -> Self {
-        Self { output, memory_bytes: 0, keeps_blocks: 0, writes_blocks: 1 }
+        Self { output, memory_bytes: 0, keeps_blocks: 0, writes_blocks: 1, likes_blocks: 1 }
     }
 }
 
 /// From when on a changed parameter shows in the results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TakesEffect {
+    /// What was made already is made again with it: the engine calls [`Node::changed`], within a series or after its
+    /// end.
+    Now,
     /// The next block is made with it.
     WithNextBlock,
     /// The series at hand is finished as it began.
@@ -108,6 +117,18 @@ pub trait Node: Send {
     /// [`SetError`] if the parameter is fixed or the value unusable; nothing has changed then.
     fn set(&mut self, key: &str, _value: &Value) -> Result<TakesEffect, SetError> {
         Err(SetError::Fixed(key.to_owned()))
+    }
+
+    /// A parameter was changed that takes effect [now](TakesEffect::Now): make again what is at hand, under the new
+    /// epoch. The engine calls it as long as the input of the node is not over.
+    ///
+    /// Between two series the node may hand on a whole series again: [`Outlet::begin`], blocks, [`Outlet::end`].
+    /// Within a series ([`Outlet::header`] tells) it is begun already.
+    ///
+    /// # Errors
+    /// As the kind of the error says.
+    fn changed(&mut self, _out: &mut Outlet) -> Result<(), NodeError> {
+        Ok(())
     }
 
     /// Whether blocks of the input are handed on as they are, so that its buffers travel further.

@@ -10,7 +10,7 @@ use beamstream_core::{
 use beamstream_cpu::CpuBackend;
 use beamstream_node::{
     Board, BuildContext, Built, Emit, Event, ImageReader, Journal, Negotiated, Node, NodeConfig, NodeError,
-    Outlet, Registry, Stop, StopController,
+    Outlet, Registry, Stop, StopController, TakesEffect,
 };
 use bytemuck::Pod;
 use serde_json::Value;
@@ -121,6 +121,18 @@ impl<C: NodeConfig> Harness<C> {
         let summary = SeriesSummary { counts: FrameCounts::default(), aborted: false };
         self.node.end(&summary, &mut self.outlet)?;
         self.outlet.end(summary)
+    }
+
+    /// Changes a parameter as the engine would, and lets the node make again what it can.
+    ///
+    /// # Errors
+    /// The text of a refusal or failure.
+    pub fn set(&mut self, key: &str, value: &Value) -> Result<TakesEffect, String> {
+        let effect = self.node.set(key, value).map_err(|error| error.to_string())?;
+        if effect == TakesEffect::Now {
+            self.node.changed(&mut self.outlet).map_err(|error| error.full_text())?;
+        }
+        Ok(effect)
     }
 
     /// A whole series of uniform f32 projections, one for each value.
@@ -262,7 +274,12 @@ impl Emit for Collect {
         true
     }
 
-    fn pool(&mut self, _header: &SeriesHeader, _own: usize) -> Result<Option<Pool>, NodeError> {
+    fn pool(
+        &mut self,
+        _header: &SeriesHeader,
+        _own: usize,
+        _likes: usize,
+    ) -> Result<Option<Pool>, NodeError> {
         Ok(Some(self.pool.clone()))
     }
 }

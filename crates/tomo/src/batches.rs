@@ -58,6 +58,11 @@ impl Batches {
         std::mem::take(&mut self.waiting).into_values().map(sorted).collect()
     }
 
+    /// Projections that wait for their batch.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
     /// Projections that came after their batch had been given up.
     pub(crate) fn stragglers(&self) -> u64 {
         self.stragglers

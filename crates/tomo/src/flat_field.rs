@@ -58,6 +58,7 @@ fn yes() -> bool {
 impl NodeConfig for FlatFieldConfig {
     const KIND: &'static str = "flat_field";
     const CLASS: KindClass = KindClass::Step;
+    const COMPUTES: bool = true;
     type Node = FlatField;
 
     fn build(self, cx: &BuildContext) -> Result<FlatField, BuildError> {
@@ -244,10 +245,9 @@ impl Node for FlatField {
         output.expected_frames = header.expected_projections();
         output.roles = None;
         Ok(Negotiated {
-            output,
             memory_bytes: pixels.saturating_mul(self.bytes_per_pixel()),
             keeps_blocks: held,
-            writes_blocks: 1,
+            ..Negotiated::to(output)
         })
     }
 

@@ -12,7 +12,7 @@ mod weights;
 pub use axis::AxisSetting;
 pub use flat_field::{FlatField, FlatFieldConfig};
 pub use phantom_source::{PhantomSource, PhantomSourceConfig};
-pub use recon::{PreviewConfig, Recon, ReconConfig};
+pub use recon::{Keep, PreviewConfig, Recon, ReconConfig};
 pub use rescale::{Rescale, RescaleConfig};
 
 use beamstream_node::{NodeError, NodeErrorKind, Registry};
@@ -26,7 +26,10 @@ pub fn register(registry: &mut Registry) {
     registry.source::<PhantomSourceConfig>();
 }
 
-/// An operation that refuses what the node had checked is the program's fault.
+/// A device may fail; an operation that refuses what the node had checked is the program's fault.
 fn op_failed(error: OpError) -> NodeError {
-    NodeError::because(NodeErrorKind::Internal, "a computation refused its input", error)
+    match error {
+        OpError::Device { .. } => NodeError::because(NodeErrorKind::Io, "a computation failed", error),
+        _ => NodeError::because(NodeErrorKind::Internal, "a computation refused its input", error),
+    }
 }

@@ -10,7 +10,7 @@ use beamstream_node::prelude::*;
 use beamstream_ops::{Backend, ReconSpec, RotationAxis};
 use serde_json::Value;
 
-pub use config::{PreviewConfig, ReconConfig};
+pub use config::{Keep, PreviewConfig, ReconConfig};
 
 use crate::axis::AxisSetting;
 use session::Session;
@@ -25,16 +25,25 @@ const WINDOW_BATCHES: usize = 4;
 ///
 /// # Memory
 /// The sums of all slices (see [`Backend::reconstruction_memory`]), and the projections themselves where the axis or
-/// the angles are known only later.
+/// the angles are known only later, or where they are to be kept.
 pub struct Recon {
     config: ReconConfig,
     ops: Arc<dyn Backend>,
     session: Option<Session>,
+    /// The series before, while its projections are kept.
+    finished: Option<Finished>,
+}
+
+/// A series whose volume was handed on and can be made again.
+struct Finished {
+    session: Session,
+    summary: SeriesSummary,
 }
 
 impl NodeConfig for ReconConfig {
     const KIND: &'static str = "recon";
     const CLASS: KindClass = KindClass::Step;
+    const COMPUTES: bool = true;
     type Node = Recon;
 
     fn build(self, cx: &BuildContext) -> Result<Recon, BuildError> {
@@ -43,7 +52,7 @@ impl NodeConfig for ReconConfig {
         {
             return Err(BuildError::key("batch", format!("expected 1 to 4096 projections, found {batch}")));
         }
-        Ok(Recon { config: self, ops: cx.ops.clone(), session: None })
+        Ok(Recon { config: self, ops: cx.ops.clone(), session: None, finished: None })
     }
 }
 
@@ -88,7 +97,8 @@ impl Recon {
         spec.validate().map_err(|error| {
             NodeError::because(NodeErrorKind::Config, "the series cannot be reconstructed", error)
         })?;
-        let stored = if axis_unknown || header.angles_rad.is_none() { self.storable(header) } else { 0 };
+        let keeps = axis_unknown || header.angles_rad.is_none() || self.config.keep == Keep::All;
+        let stored = if keeps { self.storable(header) } else { 0 };
         let mut output = header.clone();
         output.content = Content::Volume;
         output.format = Format::slice(ElementType::F32, shape.columns);
@@ -98,6 +108,15 @@ impl Recon {
         }
         output.expected_frames = Some(rows.len() as u64);
         Ok(Setup { spec, output, first_row: rows.start, axis_unknown, stored })
+    }
+
+    /// What a series that is under way, or was, comes to with the settings of now; an axis that was found stays.
+    fn spec_for(&self, session: &Session) -> Result<ReconSpec, NodeError> {
+        let Setup { mut spec, axis_unknown, .. } = self.setup(session.header())?;
+        if axis_unknown {
+            spec.rotation_axis = session.rotation_axis().clone();
+        }
+        Ok(spec)
     }
 
     fn rows(&self, rows: usize) -> Result<std::ops::Range<usize>, NodeError> {
@@ -121,6 +140,11 @@ impl Recon {
     }
 }
 
+fn parsed<T: serde::de::DeserializeOwned>(key: &str, value: &Value) -> Result<T, SetError> {
+    serde_json::from_value(value.clone())
+        .map_err(|error| SetError::Value { key: key.to_owned(), message: error.to_string() })
+}
+
 /// One axis where all rows have the same.
 fn one_or_many(axes: Vec<f64>) -> RotationAxis {
     match axes.first() {
@@ -137,11 +161,14 @@ impl Node for Recon {
             memory_bytes: self.ops.reconstruction_memory(&setup.spec).total_bytes(),
             keeps_blocks: (WINDOW_BATCHES * setup.spec.batch).saturating_add(setup.stored),
             writes_blocks: self.ops.slices_at_once(&setup.spec) + previews,
+            likes_blocks: setup.spec.rows + previews,
             output: setup.output,
         })
     }
 
     fn begin(&mut self, header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
+        // The projections of the series before go back, so that there is room for those that come.
+        self.finished = None;
         let setup = self.setup(header)?;
         self.session = Some(Session::new(header.clone(), setup, &self.config, self.ops.clone()));
         Ok(())
@@ -154,29 +181,55 @@ impl Node for Recon {
         }
     }
 
-    fn end(&mut self, _summary: &SeriesSummary, out: &mut Outlet) -> Result<(), NodeError> {
-        match self.session.take() {
-            Some(session) => session.finish(out),
-            None => Ok(()),
+    fn end(&mut self, summary: &SeriesSummary, out: &mut Outlet) -> Result<(), NodeError> {
+        let Some(mut session) = self.session.take() else { return Ok(()) };
+        session.finish(out)?;
+        if self.config.keep == Keep::All && session.can_be_made_again() {
+            self.finished = Some(Finished { session, summary: summary.clone() });
         }
+        Ok(())
     }
 
-    /// `rotation_axis` can be changed; it takes effect with the next series.
+    /// `rotation_axis` and `filter` can be changed: at once where all projections are kept, else with the next series.
     fn set(&mut self, key: &str, value: &Value) -> Result<TakesEffect, SetError> {
+        let mut config = self.config.clone();
         match key {
-            "rotation_axis" | "center" => {
-                let axis: AxisSetting = serde_json::from_value(value.clone())
-                    .map_err(|error| SetError::Value { key: key.to_owned(), message: error.to_string() })?;
-                if axis == AxisSetting::Auto && self.config.rotation_axis != AxisSetting::Auto {
-                    // Buffers for keeping all projections were not planned.
-                    let message = "a run that began with a given axis cannot turn to auto".to_owned();
-                    return Err(SetError::Value { key: key.to_owned(), message });
-                }
-                self.config.rotation_axis = axis;
-                Ok(TakesEffect::WithNextSeries)
-            }
-            _ => Err(SetError::Fixed(key.to_owned())),
+            "rotation_axis" | "center" => config.rotation_axis = parsed(key, value)?,
+            "filter" => config.filter = parsed(key, value)?,
+            _ => return Err(SetError::Fixed(key.to_owned())),
         }
+        if config.rotation_axis == AxisSetting::Auto && self.config.rotation_axis != AxisSetting::Auto {
+            // Buffers for keeping all projections were not planned.
+            let message = "a run that began with a given axis cannot turn to auto".to_owned();
+            return Err(SetError::Value { key: key.to_owned(), message });
+        }
+        let before = std::mem::replace(&mut self.config, config);
+        let at_hand = self.session.as_ref().or(self.finished.as_ref().map(|finished| &finished.session));
+        let Some(session) = at_hand.filter(|session| session.can_be_made_again()) else {
+            return Ok(TakesEffect::WithNextSeries);
+        };
+        if let Err(error) = self.spec_for(session) {
+            self.config = before;
+            return Err(SetError::Value { key: key.to_owned(), message: error.full_text() });
+        }
+        Ok(TakesEffect::Now)
+    }
+
+    fn changed(&mut self, out: &mut Outlet) -> Result<(), NodeError> {
+        if let Some(mut session) = self.session.take() {
+            let again = self.spec_for(&session).and_then(|spec| session.make_again(spec, out));
+            self.session = Some(session);
+            return again;
+        }
+        let Some(mut finished) = self.finished.take() else { return Ok(()) };
+        let agreed = self.negotiate(finished.session.header())?;
+        let spec = self.spec_for(&finished.session)?;
+        out.begin(agreed.output, agreed.writes_blocks)?;
+        finished.session.make_again(spec, out)?;
+        finished.session.complete(out)?;
+        out.end(finished.summary.clone())?;
+        self.finished = Some(finished);
+        Ok(())
     }
 }
 

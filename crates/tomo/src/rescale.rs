@@ -88,6 +88,7 @@ pub struct RescaleConfig {
 impl NodeConfig for RescaleConfig {
     const KIND: &'static str = "rescale";
     const CLASS: KindClass = KindClass::Step;
+    const COMPUTES: bool = true;
     type Node = Rescale;
 
     fn build(self, cx: &BuildContext) -> Result<Rescale, BuildError> {

@@ -61,6 +61,11 @@ impl Weights {
         weight
     }
 
+    /// Whether a projection was added.
+    pub(crate) fn has(&self, projection: u64) -> bool {
+        self.used.contains_key(&projection)
+    }
+
     /// Number of projections that were added.
     pub(crate) fn count(&self) -> u64 {
         self.used.len() as u64

@@ -150,7 +150,10 @@ impl<const L: usize> Kernel for PanelKernel<'_, L> {
         let half = (frequencies / 2) as i64;
         for (ray, spectrum) in rays.iter().zip(spectra.chunks_exact(frequencies * 2 * L)) {
             for k in ray.samples_over(first_column, half) {
-                let (u, v) = (k * ray.u, k * ray.v);
+                // A sample that falls on a grid point spreads to one side or the other, by the sign of its frequency:
+                // then k and -k mirror each other, and pairs of rows stay apart.
+                let side = i64::from(k < 0);
+                let (u, v) = (k * ray.u - side, k * ray.v - side);
                 let column = (u >> 32) - 1 - first_column;
                 let row = (v >> 32) - 1 + reach;
                 if column <= -(TAPS as i64) || column >= PANEL as i64 {

@@ -31,7 +31,8 @@ pub struct ReconConfig {
     pub filter: Filter,
     /// Rotation axis in detector columns, the first column having its centre at 0: a number, two numbers (at the
     /// first and last row, for a tilted axis), or `auto`: found from two projections half a turn apart. A change
-    /// takes effect with the next series. Unit: detector columns.
+    /// takes effect at once where the projections are kept (see `keep`), else with the next series. Unit: detector
+    /// columns.
     #[serde(default = "auto", alias = "center")]
     #[schemars(extend("x-aliases" = ["center"]))]
     pub rotation_axis: AxisSetting,
@@ -50,10 +51,25 @@ pub struct ReconConfig {
     /// How a GPU keeps intermediate results: `f16` is faster for `fbp` and costs up to 0.1 % of the range.
     #[serde(default)]
     pub storage: Storage,
+    /// Which corrected projections are kept, and with them the freedom to move the axis or take another filter:
+    /// looks and volume are then made again at once, also after the last projection until the next series begins.
+    #[serde(default)]
+    pub keep: Keep,
     /// Most memory for projections that are kept where neither their number nor their angles are announced; with
     /// them the weights are corrected at the end. Unit: bytes.
     #[serde(default = "one_gibibyte")]
     pub store_bytes: u64,
+}
+
+/// Which corrected projections are kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Keep {
+    /// Those without which the volume cannot be made: until the axis is found, or all angles are known.
+    #[default]
+    Needed,
+    /// All, in the memory of the device that computes: four bytes a pixel of the scan.
+    All,
 }
 
 fn auto() -> AxisSetting {

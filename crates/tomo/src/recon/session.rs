@@ -7,10 +7,10 @@ use std::time::Instant;
 use beamstream_buffer::Block;
 use beamstream_core::{BlockMeta, FrameId, Role, SeriesHeader};
 use beamstream_node::{NodeError, NodeErrorKind, Outlet};
-use beamstream_ops::{Backend, ProjectionBlock, Reconstruction, RotationAxis};
+use beamstream_ops::{Backend, ProjectionBlock, ReconSpec, Reconstruction, RotationAxis};
 
 use super::preview::PreviewClock;
-use super::{ReconConfig, Setup, WINDOW_BATCHES};
+use super::{Keep, ReconConfig, Setup, WINDOW_BATCHES};
 use crate::axis::{OppositeSearch, Pair};
 use crate::batches::Batches;
 use crate::op_failed;
@@ -30,6 +30,8 @@ pub(super) struct Session {
     weights: Weights,
     /// Projections that are kept until the end, by number.
     store: BTreeMap<u64, Block>,
+    /// Whether they are kept beyond the end.
+    keeps_all: bool,
     /// Where the axis is not known yet: the search for it, and the order in which projections came.
     search: Option<Search>,
     preview_rows: Vec<usize>,
@@ -57,12 +59,45 @@ impl Session {
             preview_rows: config.preview.rows(setup.spec.rows),
             preview: PreviewClock::new(&config.preview),
             store: BTreeMap::new(),
+            keeps_all: config.keep == Keep::All,
             sums: None,
             without_angle: 0,
             header,
             setup,
             ops,
         }
+    }
+
+    /// What the series was announced as.
+    pub(super) fn header(&self) -> &SeriesHeader {
+        &self.header
+    }
+
+    /// The axis that is used, in columns of the frames.
+    pub(super) fn rotation_axis(&self) -> &RotationAxis {
+        &self.setup.spec.rotation_axis
+    }
+
+    /// Whether all projections that have come are kept, so that the sum can be formed anew.
+    pub(super) fn can_be_made_again(&self) -> bool {
+        let arrived = self.weights.count() + self.batches.held() as u64;
+        self.search.is_none() && self.header.pass.count == 1 && self.store.len() as u64 == arrived
+    }
+
+    /// Forms the sum anew with other parameters, from the projections that it holds; shows the chosen slices first.
+    pub(super) fn make_again(&mut self, spec: ReconSpec, out: &mut Outlet) -> Result<(), NodeError> {
+        self.setup.spec = spec;
+        self.note_axis(out);
+        let batches = self.batches_of_store();
+        if out.wants_previews() && !batches.is_empty() {
+            self.show_again(&batches, out)?;
+        }
+        // The sums of before go first: there may not be room for both.
+        self.sums = None;
+        for batch in &batches {
+            self.add_to_sums(batch)?;
+        }
+        Ok(())
     }
 
     /// Takes a projection.
@@ -93,7 +128,7 @@ impl Session {
     }
 
     /// The series is over: adds what is left, corrects the weights, hands the slices on.
-    pub(super) fn finish(mut self, out: &mut Outlet) -> Result<(), NodeError> {
+    pub(super) fn finish(&mut self, out: &mut Outlet) -> Result<(), NodeError> {
         if self.without_angle > 0 {
             out.journal().warn(format!(
                 "series {}: {} projections have no angle and were left out: give the source angles",
@@ -117,7 +152,11 @@ impl Session {
         }
         let all_kept = self.store.len() as u64 == self.weights.count();
         if self.batches.stragglers() > 0 && all_kept {
-            self.add_all_again(out)?;
+            // They came in such disorder that batches were torn.
+            self.sums()?.reset();
+            for batch in self.batches_of_store() {
+                self.add_to_sums(&batch)?;
+            }
         } else if self.batches.stragglers() > 0 {
             out.journal().warn(format!(
                 "series {}: {} projections came so late that they were added out of order; \
@@ -126,6 +165,11 @@ impl Session {
                 self.batches.stragglers()
             ));
         }
+        self.complete(out)
+    }
+
+    /// Corrects the weights of the sum and hands the slices on.
+    pub(super) fn complete(&mut self, out: &mut Outlet) -> Result<(), NodeError> {
         if self.sums.is_none() {
             return Ok(());
         }
@@ -168,43 +212,33 @@ impl Session {
     }
 
     fn accumulate(&mut self, batch: &[Block], out: &mut Outlet) -> Result<(), NodeError> {
-        let first_row = self.setup.first_row;
-        let mut projections = Vec::with_capacity(batch.len());
-        for block in batch {
-            let number = block.meta.projection;
-            let Some(angle_rad) = self.weights.angle_rad(number, block.meta.angle_rad) else { continue };
-            let weight = self.weights.take(number, angle_rad);
-            projections.push(ProjectionBlock { block, first_row, angle_rad, weight });
-        }
         if self.sums.is_none() {
             self.note_axis(out);
         }
-        self.sums()?.accumulate(&projections).map_err(op_failed)?;
+        self.add_to_sums(batch)?;
         if out.wants_previews() && self.preview.is_due(batch.len() as u64) {
             self.show(out, self.weights.scale_so_far())?;
         }
         Ok(())
     }
 
-    /// Projections came in such disorder that batches were torn: forms the sum anew, in order.
-    fn add_all_again(&mut self, out: &mut Outlet) -> Result<(), NodeError> {
-        self.sums()?.reset();
+    fn add_to_sums(&mut self, batch: &[Block]) -> Result<(), NodeError> {
+        let projections = weighed(batch, &mut self.weights, self.setup.first_row);
+        sums_of(&mut self.sums, &*self.ops, &self.setup.spec)?.accumulate(&projections).map_err(op_failed)
+    }
+
+    /// The projections of the sum that are kept, in their batches.
+    fn batches_of_store(&self) -> Vec<Vec<Block>> {
         let size = self.setup.spec.batch as u64;
         let mut batches: BTreeMap<u64, Vec<Block>> = BTreeMap::new();
-        for (number, block) in &self.store {
+        for (number, block) in self.store.iter().filter(|(number, _)| self.weights.has(**number)) {
             batches.entry(number / size).or_default().push(block.clone());
         }
-        for batch in batches.into_values() {
-            self.accumulate(&batch, out)?;
-        }
-        Ok(())
+        batches.into_values().collect()
     }
 
     fn sums(&mut self) -> Result<&mut Box<dyn Reconstruction>, NodeError> {
-        if self.sums.is_none() {
-            self.sums = Some(self.ops.reconstruction(&self.setup.spec).map_err(op_failed)?);
-        }
-        self.sums.as_mut().ok_or_else(|| NodeError::new(NodeErrorKind::Internal, "the sums were not set up"))
+        sums_of(&mut self.sums, &*self.ops, &self.setup.spec)
     }
 
     /// Adds those projections again whose weight was off; gives the scale of the sum.
@@ -242,10 +276,33 @@ impl Session {
         Ok(())
     }
 
-    fn hand_on(mut self, scale: f64, out: &mut Outlet) -> Result<(), NodeError> {
-        // The projections go back before the slices take memory.
-        self.store.clear();
+    /// Shows the chosen slices as they become, each summed by itself: much sooner than the volume.
+    fn show_again(&mut self, batches: &[Vec<Block>], out: &mut Outlet) -> Result<(), NodeError> {
         let format = self.setup.output.format;
+        let scale = self.weights.scale_so_far();
+        for row in self.preview_rows.clone() {
+            let axis = self.setup.spec.rotation_axis.of_row(row).unwrap_or_default();
+            let spec =
+                ReconSpec { rows: 1, rotation_axis: RotationAxis::Same(axis), ..self.setup.spec.clone() };
+            let mut sum = self.ops.reconstruction(&spec).map_err(op_failed)?;
+            for batch in batches {
+                let projections = weighed(batch, &mut self.weights, self.setup.first_row + row);
+                sum.accumulate(&projections).map_err(op_failed)?;
+            }
+            let mut lease = out.lease(format)?;
+            sum.slice(0, scale, &mut lease).map_err(op_failed)?;
+            out.preview(lease.freeze(self.slice_meta(row)))?;
+        }
+        Ok(())
+    }
+
+    fn hand_on(&mut self, scale: f64, out: &mut Outlet) -> Result<(), NodeError> {
+        if !self.keeps_all {
+            // The projections go back before the slices take memory.
+            self.store.clear();
+        }
+        let format = self.setup.output.format;
+        let mut last_written = None;
         for (group, rows) in self.sums()?.row_groups().into_iter().enumerate() {
             let mut leases = Vec::with_capacity(rows.len());
             for _ in rows.clone() {
@@ -253,9 +310,16 @@ impl Session {
             }
             self.sums()?.slices(group, scale, &mut leases).map_err(op_failed)?;
             for (row, lease) in rows.zip(leases) {
-                let meta = self.slice_meta(row);
-                out.push(lease.freeze(meta))?;
+                let slice = lease.freeze(self.slice_meta(row));
+                last_written = slice.written().cloned();
+                out.push(slice)?;
             }
+        }
+        if let Some(fence) = last_written
+            && self.header.pass.is_last()
+        {
+            // All is enqueued and nothing follows: only for the time that is noted.
+            fence.wait();
         }
         out.journal().series(self.header.id, |record| record.volume_done = Some(Instant::now()));
         Ok(())
@@ -281,4 +345,27 @@ impl Session {
             record.angle_range_rad = self.weights.range_rad();
         });
     }
+}
+
+/// The sums, set up with the first projection.
+fn sums_of<'a>(
+    sums: &'a mut Option<Box<dyn Reconstruction>>,
+    ops: &dyn Backend,
+    spec: &ReconSpec,
+) -> Result<&'a mut Box<dyn Reconstruction>, NodeError> {
+    match sums {
+        Some(sums) => Ok(sums),
+        none => Ok(none.insert(ops.reconstruction(spec).map_err(op_failed)?)),
+    }
+}
+
+/// Projections with their angles and weights; those without an angle are left out.
+fn weighed<'a>(batch: &'a [Block], weights: &mut Weights, first_row: usize) -> Vec<ProjectionBlock<'a>> {
+    let one = |block: &'a Block| {
+        let number = block.meta.projection;
+        let angle_rad = weights.angle_rad(number, block.meta.angle_rad)?;
+        let weight = weights.take(number, angle_rad);
+        Some(ProjectionBlock { block, first_row, angle_rad, weight })
+    };
+    batch.iter().filter_map(one).collect()
 }

@@ -125,3 +125,73 @@ fn looks_come_while_projections_arrive() {
     assert!(node.previews().iter().all(|block| block.meta.frame.number == 1));
     assert!(node.blocks().is_empty());
 }
+
+/// Feeds the phantom's projections from `first` on.
+fn feed(node: &mut Harness<ReconConfig>, numbers: std::ops::Range<usize>) {
+    let rows: Vec<Vec<f32>> = [0.0, 0.1].iter().map(|z| phantom::sinogram(N, &angles(), *z, 22.5)).collect();
+    for number in numbers {
+        let pixels: Vec<f32> =
+            rows.iter().flat_map(|row| row[number * N..(number + 1) * N].to_vec()).collect();
+        let mut meta = BlockMeta::new(FrameId::new(number as u64), Role::Projection);
+        meta.projection = number as u64;
+        node.feed(meta, &pixels).unwrap();
+    }
+}
+
+fn slices(node: &Harness<ReconConfig>) -> Vec<Vec<f32>> {
+    node.blocks().iter().map(|block| block.elements::<f32>().unwrap().to_vec()).collect()
+}
+
+#[test]
+fn an_axis_moved_during_the_scan_is_as_if_it_had_always_been_there() {
+    let moved = json!({ "rotation_axis": 20.0, "batch": 8, "keep": "all" });
+    let mut node = Harness::<ReconConfig>::new(moved).with_header(header(true));
+    node.begin().unwrap();
+    feed(&mut node, 0..37);
+    assert_eq!(node.set("rotation_axis", &json!(22.5)), Ok(TakesEffect::Now));
+    let looks = node.previews().len();
+    assert!(looks >= 2, "{looks} looks with the new axis");
+    feed(&mut node, 37..ANGLES);
+    node.end().unwrap();
+    assert!(
+        slices(&node) == volume(settings(), true, 0..ANGLES),
+        "other bits than with the axis from the start"
+    );
+}
+
+#[test]
+fn the_volume_is_made_again_after_the_last_projection() {
+    let mut settings = json!({ "rotation_axis": 20.0, "batch": 8, "keep": "all" });
+    let mut node = Harness::<ReconConfig>::new(settings.clone()).with_header(header(true));
+    node.begin().unwrap();
+    feed(&mut node, 0..ANGLES);
+    node.end().unwrap();
+    assert_eq!(node.set("center", &json!(22.5)), Ok(TakesEffect::Now));
+    assert_eq!(node.set("filter", &json!("hann")), Ok(TakesEffect::Now));
+    assert_eq!((node.headers().len(), slices(&node).len()), (3, 6));
+    assert!(slices(&node)[2..4] == volume(self::settings(), true, 0..ANGLES), "the second volume");
+    settings["rotation_axis"] = json!(22.5);
+    settings["filter"] = json!("hann");
+    assert!(slices(&node)[4..] == volume(settings, true, 0..ANGLES), "the third volume");
+}
+
+#[test]
+fn without_kept_projections_a_change_waits_for_the_next_series() {
+    let mut node = Harness::<ReconConfig>::new(settings()).with_header(header(true));
+    node.begin().unwrap();
+    feed(&mut node, 0..9);
+    assert_eq!(node.set("rotation_axis", &json!(20)), Ok(TakesEffect::WithNextSeries));
+    assert!(node.set("rotation_axis", &json!("left")).unwrap_err().contains("'left'"));
+    assert!(node.set("rows", &json!("0:1")).is_err());
+}
+
+#[test]
+fn an_impossible_axis_leaves_the_one_there_is() {
+    let settings = json!({ "rotation_axis": 22.5, "batch": 8, "keep": "all" });
+    let mut node = Harness::<ReconConfig>::new(settings).with_header(header(true));
+    node.begin().unwrap();
+    feed(&mut node, 0..ANGLES);
+    assert!(node.set("rotation_axis", &json!(5000)).unwrap_err().contains("5000"));
+    node.end().unwrap();
+    assert!(slices(&node) == volume(self::settings(), true, 0..ANGLES));
+}
