@@ -23,14 +23,16 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 #[allow(unsafe_code, reason = "a global allocator cannot be written without")]
 // SAFETY: every call is handed on to the system's allocator as it came.
 unsafe impl GlobalAlloc for Counting {
+    // SAFETY: the caller keeps the contract of `alloc`, which is handed on.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
+        // SAFETY: as above.
         unsafe { System.alloc(layout) }
     }
 
+    // SAFETY: the caller keeps the contract of `dealloc`, which is handed on.
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
+        // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) }
     }
 }

@@ -47,6 +47,8 @@ struct OpenSeries {
     /// One buffer for blocks that are written in another type.
     converted: Option<Pool>,
     blocks: u64,
+    /// The latest parameters that a block was made with.
+    epoch: u32,
 }
 
 impl FileSink {
@@ -109,6 +111,7 @@ impl FileSink {
             "date": self.date,
             "node": self.node,
             "series": header.id.number,
+            "epoch": series.epoch,
             "rotation_axis_px": record.and_then(|record| record.rotation_axis_px).or(header.rotation_axis_px),
             "pixel_size_m": header.pixel_size_m,
             "window": header.window,
@@ -150,7 +153,7 @@ impl Node for FileSink {
             Some(element) => Some(Pool::host(&self.node, 1, header.format.with_element(element).bytes())?),
             None => None,
         };
-        self.series = Some(OpenSeries { header: header.clone(), path, output: None, converted, blocks: 0 });
+        self.series = Some(OpenSeries { header: header.clone(), path, output: None, converted, blocks: 0, epoch: 0 });
         Ok(())
     }
 
@@ -164,6 +167,7 @@ impl Node for FileSink {
             self.written.insert(series.path.clone());
             self.create(&series)?
         };
+        series.epoch = series.epoch.max(block.meta.epoch);
         let id = match series.header.content {
             Content::Volume => FrameId::new(series.header.detector_row(block.meta.frame.number)),
             Content::Frames => block.meta.frame,
