@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("buffer", &["core"]),
     ("ops", &["core", "buffer"]),
     ("cpu", &["core", "buffer", "ops"]),
+    ("cuda", &["core", "buffer", "ops"]),
     ("node", &["core", "buffer", "ops"]),
     ("graph", &["node"]),
     ("engine", &["core", "buffer", "ops", "node", "graph"]),
@@ -33,7 +34,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("testkit", &["core", "buffer", "cpu", "node", "phantom"]),
     (
         "benches",
-        &["core", "buffer", "ops", "cpu", "node", "graph", "engine", "codec", "zmq", "phantom", "flow"],
+        &[
+            "core", "buffer", "ops", "cpu", "node", "graph", "engine", "codec", "zmq", "phantom", "tomo", "flow",
+            "beamstream",
+        ],
     ),
     ("tests", &[]),
     ("xtask", &[]),
@@ -48,14 +52,16 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("actix", &["engine"]),
     ("actix-web", &["server"]),
     ("clap", &["cli", "sim"]),
+    ("cudarc", &["cuda"]),
     ("indicatif", &["cli", "sim"]),
+    ("libloading", &["cuda"]),
     ("lz4-sys", &["codec"]),
     ("rayon", &["cpu"]),
     ("zeromq", &["zmq"]),
 ];
 
 /// Packages that hold unsafe code.
-const UNSAFE: &[&str] = &["buffer", "codec", "cpu", "benches"];
+const UNSAFE: &[&str] = &["buffer", "codec", "cpu", "cuda", "benches"];
 
 /// Packages that write to the terminal; the test kit says what its tests skip.
 const PRINTING: &[&str] = &["benches", "cli", "sim", "testkit", "xtask"];

@@ -1,0 +1,78 @@
+//! A GPU as the engine sees it.
+
+use std::sync::Arc;
+
+use beamstream_buffer::{Allocator, DeviceId};
+use beamstream_ops::{Backend, Device, OpError, Transfer};
+
+use crate::driver::Driver;
+use crate::error::CudaError;
+use crate::gpu::Gpu;
+use crate::memory::DeviceAllocator;
+use crate::pinned::PinnedAllocator;
+use crate::transfer::CudaTransfer;
+
+/// One NVIDIA GPU on which nodes can be placed.
+pub struct CudaDevice {
+    gpu: Arc<Gpu>,
+    /// The host's computations, for what is done once a scan and not worth a kernel.
+    host: Arc<dyn Backend>,
+}
+
+impl CudaDevice {
+    /// Opens the GPU of this number.
+    ///
+    /// # Errors
+    /// [`CudaError`] if there is no driver or no such GPU.
+    pub fn open(ordinal: u32, host: Arc<dyn Backend>) -> Result<Self, CudaError> {
+        Ok(Self { gpu: Gpu::open(ordinal)?, host })
+    }
+
+    /// The GPU itself.
+    pub fn gpu(&self) -> &Arc<Gpu> {
+        &self.gpu
+    }
+}
+
+impl Device for CudaDevice {
+    fn id(&self) -> DeviceId {
+        self.gpu.id()
+    }
+
+    fn describe(&self) -> String {
+        let properties = self.gpu.properties();
+        let (major, minor) = properties.compute_capability;
+        let gigabytes = properties.total_bytes as f64 / 1e9;
+        let cuda =
+            Driver::get().map_or_else(|error| error.to_string(), |driver| driver.version().to_string());
+        format!(
+            "{}, compute capability {major}.{minor}, {} multiprocessors, {gigabytes:.1} GB, CUDA {cuda}",
+            properties.name, properties.multiprocessors
+        )
+    }
+
+    fn backend(&self, _node: &str) -> Result<Arc<dyn Backend>, OpError> {
+        let _ = &self.host;
+        Err(OpError::Device { device: self.id(), cause: "there are no operations for it yet".to_owned() })
+    }
+
+    fn transfer(&self, node: &str) -> Result<Box<dyn Transfer>, OpError> {
+        Ok(Box::new(CudaTransfer::new(&self.gpu, node)?))
+    }
+
+    fn allocator(&self) -> Arc<dyn Allocator> {
+        Arc::new(DeviceAllocator::new(&self.gpu))
+    }
+
+    fn pinned(&self) -> Arc<dyn Allocator> {
+        Arc::new(PinnedAllocator::new(&self.gpu))
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.gpu.memory().map_or(0, |(free, _)| free as u64)
+    }
+
+    fn energy_joules(&self) -> Option<f64> {
+        self.gpu.energy_joules()
+    }
+}

@@ -1,0 +1,145 @@
+//! Fences: events of the driver that say how far a stream has come.
+#![allow(unsafe_code, reason = "events are handles of the driver")]
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use beamstream_buffer::Fence;
+use cudarc::driver::sys::{self, CUevent_flags, CUresult};
+
+use crate::error::CudaError;
+use crate::gpu::Gpu;
+use crate::status::{check, ignore};
+
+/// How often a waiting thread asks before it sleeps: about 20 us, what falling asleep and waking costs.
+const ASK_BEFORE_SLEEP: u32 = 32;
+
+/// An event handle; any thread may use it.
+#[derive(Debug, Clone, Copy)]
+struct RawEvent(sys::CUevent);
+
+// SAFETY: events may be used from any thread, the driver locks.
+unsafe impl Send for RawEvent {}
+// SAFETY: as above.
+unsafe impl Sync for RawEvent {}
+
+/// Events that are not in use, so that a fence costs no event of its own.
+///
+/// An event may be recorded anew while streams still wait for its earlier record: they wait for what it
+/// was when they were told to.
+#[derive(Debug, Default)]
+pub(crate) struct EventPool {
+    unused: Mutex<Vec<RawEvent>>,
+}
+
+impl EventPool {
+    fn lock(&self) -> MutexGuard<'_, Vec<RawEvent>> {
+        self.unused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, gpu: &Gpu) -> Result<RawEvent, CudaError> {
+        if let Some(event) = self.lock().pop() {
+            return Ok(event);
+        }
+        // No time stamps, which makes recording cheaper; who waits on the host sleeps instead of spinning.
+        let flags =
+            CUevent_flags::CU_EVENT_DISABLE_TIMING as u32 | CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the context is current (the caller recorded on a stream of it); it stores one handle.
+        let status = unsafe { sys::cuEventCreate(&raw mut event, flags) };
+        check(gpu.id(), "cuEventCreate", status)?;
+        Ok(RawEvent(event))
+    }
+
+    /// Frees the events; the context is current and no fence is left.
+    pub(crate) fn clear(&self) {
+        for event in self.lock().drain(..) {
+            // SAFETY: the event is ours, and nobody else has the handle.
+            ignore(unsafe { sys::cuEventDestroy_v2(event.0) });
+        }
+    }
+}
+
+/// The promise that a stream has worked off all that was enqueued when it was recorded.
+pub struct CudaFence {
+    gpu: Arc<Gpu>,
+    event: RawEvent,
+    /// The stream it was recorded on, as a number to tell streams apart.
+    stream: usize,
+    done: AtomicBool,
+}
+
+impl CudaFence {
+    /// Records a fence on `stream` of `gpu`.
+    pub(crate) fn record(gpu: &Arc<Gpu>, stream: sys::CUstream) -> Result<Arc<Self>, CudaError> {
+        gpu.bind()?;
+        let event = gpu.events().take(gpu)?;
+        let fence = Self { gpu: gpu.clone(), event, stream: stream as usize, done: AtomicBool::new(false) };
+        // SAFETY: event and stream belong to the context that is current.
+        let status = unsafe { sys::cuEventRecord(event.0, stream) };
+        check(gpu.id(), "cuEventRecord", status)?;
+        Ok(Arc::new(fence))
+    }
+
+    /// Lets later work on `stream` start only after this fence; the host does not wait.
+    pub(crate) fn hold_back(&self, stream: sys::CUstream) -> Result<(), CudaError> {
+        if self.stream == stream as usize || self.done.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // SAFETY: both handles are alive; a stream may wait for an event of another GPU.
+        let status = unsafe { sys::cuStreamWaitEvent(stream, self.event.0, 0) };
+        check(self.gpu.id(), "cuStreamWaitEvent", status)
+    }
+
+    /// Takes note of what the driver said; a failure counts as done, so that nobody waits for ever.
+    fn settle(&self, call: &'static str, status: CUresult) -> bool {
+        if status == CUresult::CUDA_ERROR_NOT_READY {
+            return false;
+        }
+        if let Err(error) = check(self.gpu.id(), call, status) {
+            self.gpu.fail(error);
+        }
+        self.done.store(true, Ordering::Release);
+        true
+    }
+}
+
+impl Fence for CudaFence {
+    fn is_done(&self) -> bool {
+        if self.done.load(Ordering::Acquire) {
+            return true;
+        }
+        // SAFETY: the event lives as long as `self`.
+        let status = unsafe { sys::cuEventQuery(self.event.0) };
+        self.settle("cuEventQuery", status)
+    }
+
+    /// Asks a few times, because most waits are short, and then sleeps until the driver wakes the thread: a
+    /// thread that spins would take a processor from those that receive and write.
+    fn wait(&self) {
+        for _ in 0..ASK_BEFORE_SLEEP {
+            if self.is_done() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        // SAFETY: the event lives as long as `self`.
+        let status = unsafe { sys::cuEventSynchronize(self.event.0) };
+        self.settle("cuEventSynchronize", status);
+    }
+}
+
+impl Drop for CudaFence {
+    fn drop(&mut self) {
+        self.gpu.events().lock().push(self.event);
+    }
+}
+
+impl std::fmt::Debug for CudaFence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CudaFence")
+            .field("gpu", &self.gpu)
+            .field("done", &self.is_done())
+            .finish_non_exhaustive()
+    }
+}

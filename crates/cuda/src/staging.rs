@@ -1,0 +1,93 @@
+//! A small piece of pinned memory through which a stream sends parameters and tables.
+#![allow(unsafe_code, reason = "pinned memory is a pointer of the driver")]
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use beamstream_buffer::Fence;
+use cudarc::driver::sys::{self, CUdeviceptr};
+
+use crate::error::CudaError;
+use crate::fence::CudaFence;
+use crate::gpu::Gpu;
+use crate::status::{check, ignore};
+use crate::stream::CudaStream;
+
+/// Size of each half. A half is refilled only when all that left it has arrived; the tables of a batch of
+/// projections take some kilobytes, so that this is long ago.
+const HALF_BYTES: usize = 512 * 1024;
+/// Every piece begins on a cache line.
+const ALIGN: usize = 64;
+
+/// Two halves that are filled in turn.
+pub(crate) struct Staging {
+    gpu: Arc<Gpu>,
+    base: NonNull<u8>,
+    half: usize,
+    used: usize,
+    /// When a half has left, by the time it was given up.
+    left: [Option<Arc<CudaFence>>; 2],
+}
+
+// SAFETY: the memory is this value's own; the address is valid in every thread.
+unsafe impl Send for Staging {}
+
+impl Staging {
+    pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Self, CudaError> {
+        gpu.bind()?;
+        let mut base = std::ptr::null_mut();
+        // SAFETY: the context is current; it stores one address of that many bytes, which `drop` frees.
+        let status = unsafe { sys::cuMemHostAlloc(&raw mut base, 2 * HALF_BYTES, 0) };
+        check(gpu.id(), "cuMemHostAlloc", status)?;
+        let base = NonNull::new(base.cast()).unwrap_or(NonNull::dangling());
+        Ok(Self { gpu: gpu.clone(), base, half: 0, used: 0, left: [None, None] })
+    }
+
+    /// Sends `bytes` to the address `to`; they may change once this returns.
+    ///
+    /// # Safety
+    /// `to` is device memory for that many bytes, which nobody but work on `stream` touches.
+    pub(crate) unsafe fn send(
+        &mut self,
+        stream: &CudaStream,
+        bytes: &[u8],
+        to: CUdeviceptr,
+    ) -> Result<(), CudaError> {
+        for (number, piece) in bytes.chunks(HALF_BYTES).enumerate() {
+            let at = self.room(stream, piece.len())?;
+            // SAFETY: `room` found place for the piece within our memory, which the device no longer reads.
+            unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), at.as_ptr(), piece.len()) };
+            let to = to + (number * HALF_BYTES) as CUdeviceptr;
+            // SAFETY: the piece stays as it is until its half has left, and `to` is by the promise of the caller.
+            let status =
+                unsafe { sys::cuMemcpyHtoDAsync_v2(to, at.as_ptr().cast(), piece.len(), stream.raw()) };
+            check(self.gpu.id(), "cuMemcpyHtoDAsync", status)?;
+        }
+        Ok(())
+    }
+
+    /// Place for a piece of at most one half.
+    fn room(&mut self, stream: &CudaStream, bytes: usize) -> Result<NonNull<u8>, CudaError> {
+        if self.used + bytes > HALF_BYTES {
+            self.left[self.half] = Some(stream.fence()?);
+            self.half = 1 - self.half;
+            self.used = 0;
+            if let Some(fence) = self.left[self.half].take() {
+                fence.wait();
+            }
+        }
+        let offset = self.half * HALF_BYTES + self.used;
+        self.used += bytes.next_multiple_of(ALIGN);
+        // SAFETY: `offset + bytes` is at most the two halves.
+        Ok(unsafe { self.base.add(offset) })
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if self.gpu.bind().is_ok() {
+            // SAFETY: `new` allocated it; the driver frees it after the copies that use it.
+            ignore(unsafe { sys::cuMemFreeHost(self.base.as_ptr().cast()) });
+        }
+    }
+}
