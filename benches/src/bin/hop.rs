@@ -106,11 +106,8 @@ fn pipeline(blocks: u64, bytes: usize) -> (Duration, f64) {
     let line =
         format!("pump_source blocks={blocks} bytes={bytes} ! null_sink capacity_bytes={}", 1_u64 << 40);
     let options = PlanOptions {
-        ops: Arc::new(beamstream_cpu::CpuBackend::new(1)),
-        images: Arc::new(NoImages),
         memory_bytes: 1 << 40,
-        overwrite: false,
-        date: String::new(),
+        ..PlanOptions::new(Arc::new(beamstream_cpu::CpuBackend::new(1)), Arc::new(NoImages))
     };
     let report = Graph::launch(&line, &registry, &|_| None)
         .map_err(|error| error.to_string())

@@ -81,11 +81,11 @@ impl Options {
     pub fn plan_options(&self) -> Result<PlanOptions, Error> {
         let ops = self.backend()?;
         Ok(PlanOptions {
-            images: Arc::new(ScanImages::new(ops.clone())),
-            ops,
             memory_bytes: self.memory_limit_bytes(),
+            device_memory_bytes: self.memory_bytes,
             overwrite: self.overwrite,
             date: date::now(),
+            ..PlanOptions::new(ops.clone(), Arc::new(ScanImages::new(ops)))
         })
     }
 

@@ -132,6 +132,9 @@ pub struct SeriesHeader {
     pub rotation_axis_px: Option<f64>,
     /// Edge length of a detector pixel in metres, where it is known.
     pub pixel_size_m: Option<f64>,
+    /// The parameter epoch with which the series began: a later one than that of its frames where a changed parameter
+    /// lets a node hand on the series again.
+    pub epoch: u32,
     /// All else that the source told, for provenance.
     pub metadata: Arc<serde_json::Value>,
 }
@@ -150,6 +153,7 @@ impl SeriesHeader {
             angles_rad: None,
             rotation_axis_px: None,
             pixel_size_m: None,
+            epoch: 0,
             metadata: Arc::new(serde_json::Value::Null),
         }
     }

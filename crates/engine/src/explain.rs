@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::budget::show_bytes;
-use crate::plan::{NodeSize, Plan, PlannedRunner};
+use crate::plan::{NodeSize, Plan, PlannedRunner, memory_of};
 use crate::run::Policy;
 
 /// What a plan says of itself.
@@ -36,6 +36,8 @@ pub struct NodeExplanation {
     pub buffers: Option<usize>,
     /// Bytes of its pool.
     pub pool_bytes: Option<u64>,
+    /// Memory that its pool lies in.
+    pub pool_memory: String,
     /// Bytes that it takes for itself.
     pub memory_bytes: Option<u64>,
 }
@@ -64,8 +66,10 @@ pub struct MemoryExplanation {
     pub pinned_bytes: Option<u64>,
     /// Memory of devices.
     pub device_bytes: Option<u64>,
-    /// Host memory that the run may take.
+    /// Host memory, ordinary and pinned, that the run may take.
     pub limit_bytes: u64,
+    /// Memory of devices that the run may take; `None` without a device.
+    pub device_limit_bytes: Option<u64>,
 }
 
 impl Plan {
@@ -81,7 +85,8 @@ impl Plan {
                 threads: 1,
                 output: size.filter(|size| size.slots > 0).map(|size| size.output.format.to_string()),
                 buffers: size.map(|size| size.slots),
-                pool_bytes: size.map(|size| size.pool_bytes),
+                pool_bytes: size.map(NodeSize::pool_bytes),
+                pool_memory: node.pool.kind().to_string(),
                 memory_bytes: size.map(|size| size.memory_bytes),
             }
         });
@@ -92,19 +97,19 @@ impl Plan {
             capacity_blocks: edge.capacity.blocks,
             capacity_bytes: edge.capacity.bytes,
         });
-        let total = |sizes: &mut dyn Iterator<Item = &NodeSize>| {
-            sizes.map(|size| size.pool_bytes.saturating_add(size.memory_bytes)).fold(0, u64::saturating_add)
-        };
-        let known = self.all_headers_known();
+        let memory = self.all_headers_known().then(|| memory_of(sizes.values()));
+        let limits = self.sizer.limits();
+        let on_devices = limits.devices.values().copied().reduce(u64::saturating_add);
         Explanation {
             pipeline: self.name.clone(),
             nodes: nodes.collect(),
             edges: edges.collect(),
             memory: MemoryExplanation {
-                host_bytes: known.then(|| total(&mut sizes.values())),
-                pinned_bytes: known.then_some(0),
-                device_bytes: known.then_some(0),
-                limit_bytes: self.limit_bytes,
+                host_bytes: memory.as_ref().map(|memory| memory.host),
+                pinned_bytes: memory.as_ref().map(|memory| memory.pinned),
+                device_bytes: memory.as_ref().map(|memory| memory.on_devices()),
+                limit_bytes: limits.host,
+                device_limit_bytes: on_devices,
             },
         }
     }
@@ -128,7 +133,8 @@ impl std::fmt::Display for Explanation {
             if let (Some(buffers), Some(pool), Some(own)) = (node.buffers, node.pool_bytes, node.memory_bytes)
             {
                 if let Some(output) = &node.output {
-                    writeln!(f, "      gives {output}; {buffers} buffers, {}", show_bytes(pool))?;
+                    let (pool, memory) = (show_bytes(pool), &node.pool_memory);
+                    writeln!(f, "      gives {output}; {buffers} buffers, {pool} of {memory} memory")?;
                 }
                 if own > 0 {
                     writeln!(f, "      keeps {} for itself", show_bytes(own))?;
@@ -148,7 +154,15 @@ impl std::fmt::Display for Explanation {
                 show_bytes(edge.capacity_bytes as u64)
             )?;
         }
-        let host = self.memory.host_bytes.map_or_else(unknown, show_bytes);
-        writeln!(f, "  host memory: {host}, of {} that the run may take", show_bytes(self.memory.limit_bytes))
+        let show = |bytes: Option<u64>| bytes.map_or_else(unknown, show_bytes);
+        let memory = &self.memory;
+        let (host, pinned) = (show(memory.host_bytes), show(memory.pinned_bytes));
+        let limit = show_bytes(memory.limit_bytes);
+        let Some(device_limit) = memory.device_limit_bytes.map(show_bytes) else {
+            return writeln!(f, "  host memory: {host}, of {limit} that the run may take");
+        };
+        writeln!(f, "  host memory: {host} and {pinned} pinned, of {limit} that the run may take")?;
+        let device = show(memory.device_bytes);
+        writeln!(f, "  device memory: {device}, of {device_limit} that the run may take")
     }
 }

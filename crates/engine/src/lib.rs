@@ -10,5 +10,8 @@ mod run;
 pub use budget::{available_host_bytes, parse_bytes, show_bytes};
 pub use explain::{EdgeExplanation, Explanation, MemoryExplanation, NodeExplanation};
 pub use plan::{Plan, PlanError, PlanOptions};
-pub use report::{EdgeReport, ExitCode, MemoryReport, NodeReport, Report, SeriesReport, SeriesSeconds};
+pub use report::{
+    AngleReport, EdgeReport, ExitCode, MemoryReport, NodeReport, Report, SeriesBytes, SeriesReport,
+    SeriesSeconds,
+};
 pub use run::{Exit, NodeStatus, ParameterChange, RunHandle, RunState, SetFailure, Status, WorkerState};

@@ -84,6 +84,8 @@ pub struct SeriesReport {
     pub angles: AngleReport,
     /// Times.
     pub seconds: SeriesSeconds,
+    /// What was moved.
+    pub bytes: SeriesBytes,
     /// Whether it was cut short.
     pub aborted: bool,
 }
@@ -99,13 +101,27 @@ pub struct AngleReport {
     pub last_deg: Option<f64>,
 }
 
+/// What was moved of a series. Unit: bytes.
+#[derive(Debug, Clone, Serialize)]
+pub struct SeriesBytes {
+    /// Blocks that its source sent, in all passes.
+    #[serde(rename = "in")]
+    pub taken_in: u64,
+    /// Blocks that its sinks took, each sink counted; what is only looked at is not.
+    pub out: u64,
+    /// Blocks that were copied as they are, from one memory to another, by transfer nodes.
+    pub copied: u64,
+}
+
 /// Times of a series. Unit: seconds.
 #[derive(Debug, Clone, Serialize)]
 pub struct SeriesSeconds {
     /// From the first to the last frame.
     pub first_frame_to_last: Option<f64>,
-    /// From the last frame to the last slice.
+    /// From the last frame to the last slice; where a device makes it, until that slice was in host memory.
     pub last_frame_to_volume: Option<f64>,
+    /// From the last frame until a device had made the last slice.
+    pub last_frame_to_volume_on_device: Option<f64>,
     /// From the first frame to the last slice.
     pub total: Option<f64>,
 }
@@ -127,12 +143,15 @@ pub struct NodeReport {
     pub bytes_out: u64,
     /// Blocks or series that it could not use.
     pub rejected: u64,
-    /// Time spent neither waiting for input nor for room.
+    /// Time spent without waiting. On a device that is the time in which work was enqueued, not that in which the
+    /// device did it.
     pub seconds_busy: f64,
     /// Time spent waiting for input.
     pub seconds_waiting_input: f64,
-    /// Time spent waiting for room behind it.
+    /// Time spent waiting for room behind it: in an edge, or for a free buffer.
     pub seconds_waiting_output: f64,
+    /// Time spent waiting until a device had written its input, or had read the buffers of its output.
+    pub seconds_waiting_device: f64,
 }
 
 /// One edge of a [`Report`].
@@ -155,9 +174,9 @@ pub struct EdgeReport {
 pub struct MemoryReport {
     /// Most that the process had resident.
     pub peak_rss_bytes: u64,
-    /// Pinned host memory.
+    /// Pinned host memory that the plan gave out, the most at once.
     pub pinned_bytes: u64,
-    /// Memory of devices.
+    /// Memory of devices that the plan gave out, the most at once.
     pub device_bytes: u64,
 }
 
@@ -170,6 +189,7 @@ impl Report {
             message: failure.message.clone(),
             count: 1,
         });
+        let memory = shared.sizer.peak();
         let nodes: Vec<NodeReport> = shared.nodes.iter().map(node_report).collect();
         Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -181,8 +201,12 @@ impl Report {
             nodes,
             edges: shared.edges.iter().map(edge_report).collect(),
             changes: shared.changes(),
-            memory: MemoryReport { peak_rss_bytes: peak_rss_bytes(), pinned_bytes: 0, device_bytes: 0 },
-            energy_joules: None,
+            memory: MemoryReport {
+                peak_rss_bytes: peak_rss_bytes(),
+                pinned_bytes: memory.pinned,
+                device_bytes: memory.on_devices(),
+            },
+            energy_joules: shared.energy.used_joules(),
             warnings: shared.journal.warnings(),
         }
     }
@@ -224,8 +248,10 @@ fn series_report(record: &SeriesRecord) -> SeriesReport {
         seconds: SeriesSeconds {
             first_frame_to_last: between(record.first_frame, record.last_frame),
             last_frame_to_volume: between(record.last_frame, record.volume_done),
+            last_frame_to_volume_on_device: between(record.last_frame, record.volume_on_device),
             total: between(record.first_frame, record.volume_done.or(record.last_frame)),
         },
+        bytes: SeriesBytes { taken_in: record.bytes_in, out: record.bytes_out, copied: record.bytes_copied },
         aborted: record.aborted,
     }
 }
@@ -240,9 +266,10 @@ fn node_report(node: &crate::run::SharedNode) -> NodeReport {
         blocks: stats.blocks_out().max(stats.blocks_in()),
         bytes_out: stats.bytes_out(),
         rejected: stats.rejected(),
-        seconds_busy: stats.seconds_busy(),
+        seconds_busy: node.seconds_busy(),
         seconds_waiting_input: stats.seconds_waiting_input(),
-        seconds_waiting_output: stats.seconds_waiting_output(),
+        seconds_waiting_output: node.seconds_waiting_output(),
+        seconds_waiting_device: node.seconds_waiting_device(),
     }
 }
 

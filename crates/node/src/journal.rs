@@ -40,14 +40,23 @@ pub struct SeriesRecord {
     pub first_frame: Option<Instant>,
     /// When the last frame came.
     pub last_frame: Option<Instant>,
-    /// When the last slice of its volume was made.
+    /// When the last slice of its volume was made; where a device makes it, when it was in host memory.
     pub volume_done: Option<Instant>,
+    /// When the last slice of its volume was made on a device.
+    pub volume_on_device: Option<Instant>,
+    /// Bytes of the blocks that its source sent, in all passes.
+    pub bytes_in: u64,
+    /// Bytes of the blocks that its sinks took.
+    pub bytes_out: u64,
+    /// Bytes that were copied from one memory to another on the way.
+    pub bytes_copied: u64,
     /// Whether it was cut short.
     pub aborted: bool,
 }
 
 impl SeriesRecord {
-    fn new(id: SeriesId) -> Self {
+    /// A series of which nothing has come yet.
+    pub fn new(id: SeriesId) -> Self {
         Self {
             id,
             counts: FrameCounts::default(),
@@ -57,6 +66,10 @@ impl SeriesRecord {
             first_frame: None,
             last_frame: None,
             volume_done: None,
+            volume_on_device: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            bytes_copied: 0,
             aborted: false,
         }
     }

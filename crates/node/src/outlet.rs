@@ -26,11 +26,11 @@ pub trait Emit: Send {
     fn wants_previews(&self) -> bool;
 
     /// Buffers for the blocks of a series that begins, `own` of them for the node itself besides those that
-    /// the edges hold; `None` behind a node that hands nothing on.
+    /// the edges hold, up to `likes` where memory allows; `None` behind a node that hands nothing on.
     ///
     /// # Errors
     /// [`NodeErrorKind::Config`] if they do not fit the memory that the plan may use.
-    fn pool(&mut self, header: &SeriesHeader, own: usize) -> Result<Option<Pool>, NodeError>;
+    fn pool(&mut self, header: &SeriesHeader, own: usize, likes: usize) -> Result<Option<Pool>, NodeError>;
 }
 
 /// Where a node's results leave it, and all it may ask of the engine while it runs.
@@ -55,8 +55,22 @@ impl Outlet {
     /// # Errors
     /// If the buffers cannot be had or the run is halted.
     pub fn begin(&mut self, header: SeriesHeader, own: usize) -> Result<(), NodeError> {
+        self.begin_with(header, own, own)
+    }
+
+    /// As [`Self::begin`], with up to `likes` buffers for the node itself where memory allows.
+    ///
+    /// # Errors
+    /// If the buffers cannot be had or the run is halted.
+    pub fn begin_with(
+        &mut self,
+        mut header: SeriesHeader,
+        own: usize,
+        likes: usize,
+    ) -> Result<(), NodeError> {
+        header.epoch = header.epoch.max(self.epoch);
         let header = Arc::new(header);
-        self.pool = self.emit.pool(&header, own)?;
+        self.pool = self.emit.pool(&header, own, likes)?;
         self.header = Some(header.clone());
         self.emit.emit(Event::Begin(header))
     }

@@ -54,6 +54,8 @@ pub struct KindInfo {
     pub class: KindClass,
     /// Whether blocks that show unfinished work are sent to it.
     pub previews: bool,
+    /// Whether it can be placed on a device.
+    pub computes: bool,
     /// JSON Schema of its parameters.
     pub schema: Schema,
     build: Builder,
@@ -94,7 +96,14 @@ impl Registry {
             let config: C = parse(parameters)?;
             Ok(Built::Node(Box::new(config.build(cx)?)))
         });
-        self.add(C::KIND, C::CLASS, C::PREVIEWS, schemars::schema_for!(C), build);
+        self.add(KindInfo {
+            kind: C::KIND,
+            class: C::CLASS,
+            previews: C::PREVIEWS,
+            computes: C::COMPUTES,
+            schema: schemars::schema_for!(C),
+            build,
+        });
     }
 
     /// Adds a source.
@@ -103,7 +112,14 @@ impl Registry {
             let config: C = parse(parameters)?;
             Ok(Built::Source(Box::new(config.build(cx)?)))
         });
-        self.add(C::KIND, KindClass::Source, false, schemars::schema_for!(C), build);
+        self.add(KindInfo {
+            kind: C::KIND,
+            class: KindClass::Source,
+            previews: false,
+            computes: false,
+            schema: schemars::schema_for!(C),
+            build,
+        });
     }
 
     /// The kind of that name.
@@ -116,8 +132,9 @@ impl Registry {
         self.kinds.values()
     }
 
-    fn add(&mut self, kind: &'static str, class: KindClass, previews: bool, schema: Schema, build: Builder) {
-        let earlier = self.kinds.insert(kind, KindInfo { kind, class, previews, schema, build });
+    fn add(&mut self, info: KindInfo) {
+        let kind = info.kind;
+        let earlier = self.kinds.insert(kind, info);
         debug_assert!(earlier.is_none(), "two kinds are named {kind}");
     }
 }

@@ -48,15 +48,13 @@ impl MadeUp {
         let expected = Some(PROJECTIONS);
         let counts = FrameCounts { expected, received, processed: received, lost, ..FrameCounts::default() };
         SeriesRecord {
-            id: SeriesId { number: ordinal + 41, ordinal },
             counts,
             rotation_axis_px: self.axis_px.lock().ok().map(|axis| *axis),
             projections: Some(received),
-            angle_range_rad: None,
             first_frame: Some(first),
             last_frame: Some(last),
             volume_done: (progress >= 1.02).then(|| last + Duration::from_millis(118)),
-            aborted: false,
+            ..SeriesRecord::new(SeriesId { number: ordinal + 41, ordinal })
         }
     }
 

@@ -76,15 +76,10 @@ pub(crate) fn run_status() -> Status {
 
 pub(crate) fn record(number: u64, counts: FrameCounts) -> SeriesRecord {
     SeriesRecord {
-        id: SeriesId { number, ordinal: number },
         counts,
         rotation_axis_px: Some(31.5),
-        projections: None,
-        angle_range_rad: None,
         first_frame: Some(Instant::now()),
-        last_frame: None,
-        volume_done: None,
-        aborted: false,
+        ..SeriesRecord::new(SeriesId { number, ordinal: number })
     }
 }
 

@@ -24,7 +24,7 @@ impl Emit for Channel {
         false
     }
 
-    fn pool(&mut self, _: &SeriesHeader, _: usize) -> Result<Option<Pool>, NodeError> {
+    fn pool(&mut self, _: &SeriesHeader, _: usize, _: usize) -> Result<Option<Pool>, NodeError> {
         Ok(Some(self.pool.clone()))
     }
 }

@@ -123,7 +123,9 @@ fn a_device_writer_gets_the_fences_of_the_readers_and_of_the_writer() {
     lease.written_by(Some(fences[0].clone()));
     lease.freeze(meta(0)).read_by(Some(fences[1].clone()));
     assert_eq!(pool.lease(FRAME).unwrap().earlier_readers().len(), 2);
-    fences.iter().for_each(|fence| fence.tell());
+    for fence in fences {
+        fence.tell();
+    }
 }
 
 #[test]

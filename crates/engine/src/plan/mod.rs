@@ -1,44 +1,85 @@
 //! Plan: a graph that is checked, typed, placed on devices and sized in bytes, before anything starts.
 
+mod limits;
 mod sizer;
+mod transfers;
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::sync::Arc;
 
-use beamstream_buffer::DeviceId;
+use beamstream_buffer::{Allocator, DeviceId};
 use beamstream_core::SeriesHeader;
 use beamstream_graph::{Errors, Graph, GraphError, WhenFull};
 use beamstream_node::{
-    Board, BuildContext, Built, ImageReader, Journal, KindInfo, Node, NodeError, Registry, RegistryError,
-    Source,
+    Board, BuildContext, Built, ImageReader, Journal, KindClass, KindInfo, Node, NodeError, NodeErrorKind,
+    Registry, RegistryError, Source,
 };
-use beamstream_ops::Backend;
+use beamstream_ops::{Backend, Device, OpError};
 
-pub(crate) use sizer::{NodeSize, SeriesSizer};
+pub(crate) use limits::Limits;
+use sizer::SizedNode;
+pub(crate) use sizer::{NodeSize, SeriesSizer, Slots, memory_of};
+pub(crate) use transfers::TRANSFER;
 
 use crate::run::{Capacity, Policy};
 
-/// Blocks that wait in an edge at most, unless the pipeline says otherwise.
-const DEFAULT_CAPACITY_BLOCKS: usize = 16;
-/// Bytes that wait in an edge at most, unless the pipeline says otherwise.
-const DEFAULT_CAPACITY_BYTES: usize = 64 << 20;
+/// What waits in an edge at most, unless the pipeline says otherwise.
+const DEFAULT_CAPACITY: Capacity = Capacity { blocks: 16, bytes: 64 << 20 };
 /// Blocks that an edge of policy `latest` keeps, unless the pipeline says otherwise.
 const DEFAULT_LATEST_BLOCKS: usize = 4;
+/// Blocks that may wait in an edge that holds whatever the pool before it gives.
+const MOST_BLOCKS: usize = 4096;
 
 /// What a plan is made with besides the graph.
 #[derive(Clone)]
 pub struct PlanOptions {
-    /// The computations of the device on which the nodes are placed.
+    /// The computations of the host.
     pub ops: Arc<dyn Backend>,
+    /// Devices; nodes that compute are placed on the first. Without any, all nodes work on the host.
+    pub devices: Vec<Arc<dyn Device>>,
     /// Reads reference images from files.
     pub images: Arc<dyn ImageReader>,
     /// Host memory that the run may take, in bytes.
     pub memory_bytes: u64,
+    /// Memory of each device that the run may take, in bytes; by default nearly all that is free.
+    pub device_memory_bytes: Option<u64>,
     /// Whether sinks may replace files that exist.
     pub overwrite: bool,
     /// Start of the run, for paths: `YYYYMMDD-HHMMSS`.
     pub date: String,
+}
+
+impl PlanOptions {
+    /// The host alone, with all the memory that there is.
+    pub fn new(ops: Arc<dyn Backend>, images: Arc<dyn ImageReader>) -> Self {
+        Self {
+            ops,
+            devices: Vec::new(),
+            images,
+            memory_bytes: u64::MAX,
+            device_memory_bytes: None,
+            overwrite: false,
+            date: String::new(),
+        }
+    }
+
+    /// Where a node of a kind works; `None` for the host.
+    fn device_for(&self, kind: &KindInfo) -> Option<&Arc<dyn Device>> {
+        self.devices.first().filter(|_| kind.computes)
+    }
+
+    fn context(&self, node: &str, ops: Arc<dyn Backend>, journal: &Journal, board: &Board) -> BuildContext {
+        BuildContext {
+            node: node.to_owned(),
+            ops,
+            images: self.images.clone(),
+            journal: journal.signed(node),
+            board: board.clone(),
+            date: self.date.clone(),
+            overwrite: self.overwrite,
+        }
+    }
 }
 
 /// A graph cannot be run.
@@ -56,13 +97,25 @@ pub enum PlanError {
         /// Why.
         error: NodeError,
     },
+    /// The series that a source announces needs more memory than there is.
+    #[error("node '{node}': {}", error.full_text())]
+    Memory {
+        /// The source.
+        node: String,
+        /// Which memory, how much of it, and what to do.
+        error: NodeError,
+    },
 }
 
 pub(crate) struct PlannedNode {
     pub(crate) id: String,
     pub(crate) kind: &'static str,
+    pub(crate) class: KindClass,
     pub(crate) previews: bool,
+    /// Where it works.
     pub(crate) device: DeviceId,
+    /// Memory for what it hands on.
+    pub(crate) pool: Arc<dyn Allocator>,
     pub(crate) parameters: serde_json::Value,
     pub(crate) cx: BuildContext,
     pub(crate) built: PlannedRunner,
@@ -81,6 +134,8 @@ pub(crate) struct PlannedEdge {
     pub(crate) to: usize,
     pub(crate) policy: Policy,
     pub(crate) capacity: Capacity,
+    /// Whether it holds more than its capacity where the pool before it has more.
+    pub(crate) follows_pool: bool,
 }
 
 impl PlannedEdge {
@@ -91,6 +146,22 @@ impl PlannedEdge {
             Policy::Block => self.capacity.blocks.min((self.capacity.bytes / block_bytes.max(1)).max(1)),
         }
     }
+
+    /// What may wait in it.
+    pub(crate) fn room(&self) -> Capacity {
+        if self.follows_pool {
+            Capacity { blocks: self.capacity.blocks.max(MOST_BLOCKS), bytes: usize::MAX }
+        } else {
+            self.capacity
+        }
+    }
+}
+
+/// Nodes with those that are only asked, and edges, before they are sized.
+struct Draft {
+    nodes: Vec<PlannedNode>,
+    probes: Vec<Probe>,
+    edges: Vec<PlannedEdge>,
 }
 
 /// A checked graph, ready to run.
@@ -101,7 +172,7 @@ pub struct Plan {
     pub(crate) sizer: Arc<SeriesSizer>,
     pub(crate) journal: Journal,
     pub(crate) board: Board,
-    pub(crate) limit_bytes: u64,
+    pub(crate) devices: Vec<Arc<dyn Device>>,
     pub(crate) registry: Arc<Registry>,
 }
 
@@ -113,45 +184,21 @@ impl Plan {
     pub fn new(graph: &Graph, registry: &Arc<Registry>, options: &PlanOptions) -> Result<Self, PlanError> {
         let journal = Journal::new("");
         let board = Board::default();
-        let mut errors = Vec::new();
-        let mut nodes = Vec::new();
-        let mut probes = Vec::new();
-        for spec in graph.nodes() {
-            let Some(info) = registry.get(&spec.kind) else { continue };
-            let cx = BuildContext {
-                node: spec.id.clone(),
-                ops: options.ops.clone(),
-                images: options.images.clone(),
-                journal: journal.signed(&spec.id),
-                board: board.clone(),
-                date: options.date.clone(),
-                overwrite: options.overwrite,
-            };
-            let parameters = serde_json::Value::Object(spec.parameters.clone());
-            match build(graph, &spec.id, info, &parameters, &cx) {
-                Ok((runner, probe)) => {
-                    probes.push(probe);
-                    nodes.push(PlannedNode {
-                        id: spec.id.clone(),
-                        kind: info.kind,
-                        previews: info.previews,
-                        device: options.ops.device(),
-                        parameters,
-                        cx,
-                        built: runner,
-                    });
-                }
-                Err(error) => errors.push(error),
-            }
-        }
-        errors.extend(unsupported(graph));
-        if !errors.is_empty() {
-            return Err(Errors::new(errors).into());
-        }
-        let edges = edges(graph, &nodes);
-        let names: Vec<String> = nodes.iter().map(|node| node.id.clone()).collect();
-        let source_bytes = source_bytes(&nodes);
-        let sizer = SeriesSizer::new(names, edges.clone(), probes, options.memory_bytes, source_bytes);
+        let mut draft = build_all(graph, registry, options, &journal, &board)?;
+        let host_context = |id: &str| options.context(id, options.ops.clone(), &journal, &board);
+        draft = transfers::insert(draft, &options.devices, host_context)
+            .map_err(|refusal| device_failed(&refusal.node, refusal.error))?;
+        transfers::pin_pools(&mut draft, &options.devices);
+        let Draft { nodes, probes, edges } = draft;
+        let limits = Limits::new(options.memory_bytes, &options.devices, options.device_memory_bytes);
+        let sized = nodes.iter().zip(probes).map(|(node, probe)| SizedNode {
+            name: node.id.clone(),
+            device: node.device,
+            pool: node.pool.kind(),
+            source_bytes: source_bytes(node),
+            probe,
+        });
+        let sizer = SeriesSizer::new(sized.collect(), edges.clone(), limits);
         let mut plan = Self {
             name: graph.place().name().to_owned(),
             nodes,
@@ -159,7 +206,7 @@ impl Plan {
             sizer: Arc::new(sizer),
             journal,
             board,
-            limit_bytes: options.memory_bytes,
+            devices: options.devices.clone(),
             registry: registry.clone(),
         };
         plan.ask_sources()?;
@@ -190,8 +237,8 @@ impl Plan {
             if let Some((refuser, error)) = self.sizer.refusals(at, &header).into_iter().next() {
                 return Err(PlanError::Node { node: self.nodes[refuser].id.clone(), error });
             }
-            if let Err(error) = self.sizer.slots(at, &header, own) {
-                return Err(PlanError::Node { node: self.nodes[at].id.clone(), error });
+            if let Err(error) = self.sizer.slots(at, &header, own, own) {
+                return Err(PlanError::Memory { node: self.nodes[at].id.clone(), error });
             }
         }
         Ok(())
@@ -215,6 +262,57 @@ impl Plan {
 }
 
 type Probe = Option<Box<dyn Node>>;
+
+/// Builds all nodes, each for the place where it works.
+fn build_all(
+    graph: &Graph,
+    registry: &Registry,
+    options: &PlanOptions,
+    journal: &Journal,
+    board: &Board,
+) -> Result<Draft, PlanError> {
+    let mut errors = Vec::new();
+    let mut nodes = Vec::new();
+    let mut probes = Vec::new();
+    for spec in graph.nodes() {
+        let Some(info) = registry.get(&spec.kind) else { continue };
+        let device = options.device_for(info);
+        let ops = match device {
+            Some(device) => device.backend(&spec.id).map_err(|error| device_failed(&spec.id, error))?,
+            None => options.ops.clone(),
+        };
+        let cx = options.context(&spec.id, ops, journal, board);
+        let parameters = serde_json::Value::Object(spec.parameters.clone());
+        match build(graph, &spec.id, info, &parameters, &cx) {
+            Ok((runner, probe)) => {
+                probes.push(probe);
+                nodes.push(PlannedNode {
+                    id: spec.id.clone(),
+                    kind: info.kind,
+                    class: info.class,
+                    previews: info.previews,
+                    device: device.map_or(DeviceId::Cpu, |device| device.id()),
+                    pool: transfers::allocator(device),
+                    parameters,
+                    cx,
+                    built: runner,
+                });
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    errors.extend(unsupported(graph));
+    if !errors.is_empty() {
+        return Err(Errors::new(errors).into());
+    }
+    let edges = edges(graph, &nodes);
+    Ok(Draft { nodes, probes, edges })
+}
+
+fn device_failed(node: &str, error: OpError) -> PlanError {
+    let error = NodeError::because(NodeErrorKind::Internal, "the device refused the node", error);
+    PlanError::Node { node: node.to_owned(), error }
+}
 
 /// Builds a node twice: one to run, one to ask.
 fn build(
@@ -270,21 +368,20 @@ fn edges(graph: &Graph, nodes: &[PlannedNode]) -> Vec<PlannedEdge> {
                 WhenFull::Block | WhenFull::Spill => Policy::Block,
             };
             let default_blocks =
-                if policy == Policy::Latest { DEFAULT_LATEST_BLOCKS } else { DEFAULT_CAPACITY_BLOCKS };
+                if policy == Policy::Latest { DEFAULT_LATEST_BLOCKS } else { DEFAULT_CAPACITY.blocks };
             let capacity = Capacity {
                 blocks: input.capacity_blocks.map_or(default_blocks, NonZero::get),
-                bytes: input.capacity_bytes.map_or(DEFAULT_CAPACITY_BYTES, NonZero::get),
+                bytes: input.capacity_bytes.map_or(DEFAULT_CAPACITY.bytes, NonZero::get),
             };
-            edges.push(PlannedEdge { from, to, policy, capacity });
+            edges.push(PlannedEdge { from, to, policy, capacity, follows_pool: false });
         }
     }
     edges
 }
 
-fn source_bytes(nodes: &[PlannedNode]) -> BTreeMap<usize, u64> {
-    let of = |node: &PlannedNode| match &node.built {
-        PlannedRunner::Source { source, .. } => Some(source.memory_bytes() as u64),
-        PlannedRunner::Node(_) => None,
-    };
-    nodes.iter().enumerate().filter_map(|(at, node)| Some((at, of(node)?))).collect()
+fn source_bytes(node: &PlannedNode) -> u64 {
+    match &node.built {
+        PlannedRunner::Source { source, .. } => source.memory_bytes() as u64,
+        PlannedRunner::Node(_) => 0,
+    }
 }

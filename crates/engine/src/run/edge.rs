@@ -36,6 +36,13 @@ pub(crate) struct Capacity {
     pub(crate) bytes: usize,
 }
 
+impl Capacity {
+    /// Room for what either of two edges holds.
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self { blocks: self.blocks.max(other.blocks), bytes: self.bytes.max(other.bytes) }
+    }
+}
+
 /// What is known of an edge while it works.
 #[derive(Debug, Default)]
 pub(crate) struct EdgeStats {

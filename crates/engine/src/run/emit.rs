@@ -1,12 +1,14 @@
 //! A node's edges, as its outlet sees them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use beamstream_buffer::{Block, Pool};
 use beamstream_core::SeriesHeader;
 use beamstream_node::{Emit, Event, NodeError, NodeErrorKind, Stop};
 
+use super::account::SeriesAccount;
 use super::edge::{EdgeSender, SendError};
+use super::shelf::PoolShelf;
 use super::stats::{NodeStats, WorkerState};
 use crate::plan::SeriesSizer;
 
@@ -35,18 +37,22 @@ pub(crate) struct EdgeSet {
     stats: Arc<NodeStats>,
     sizer: Arc<SeriesSizer>,
     pools: PoolShelf,
+    account: SeriesAccount,
+}
+
+/// What the edges of a node share with the rest of the run.
+pub(crate) struct Ties {
+    pub(crate) stop: Stop,
+    pub(crate) stats: Arc<NodeStats>,
+    pub(crate) sizer: Arc<SeriesSizer>,
+    pub(crate) pools: PoolShelf,
+    pub(crate) account: SeriesAccount,
 }
 
 impl EdgeSet {
-    pub(crate) fn new(
-        node: usize,
-        edges: Vec<OutEdge>,
-        stop: Stop,
-        stats: Arc<NodeStats>,
-        sizer: Arc<SeriesSizer>,
-        pools: PoolShelf,
-    ) -> Self {
-        Self { node, had_edges: !edges.is_empty(), edges, stop, stats, sizer, pools }
+    pub(crate) fn new(node: usize, edges: Vec<OutEdge>, ties: Ties) -> Self {
+        let Ties { stop, stats, sizer, pools, account } = ties;
+        Self { node, had_edges: !edges.is_empty(), edges, stop, stats, sizer, pools, account }
     }
 
     /// Sends to the edges that `wanted` chooses; edges whose receiver is gone are taken off.
@@ -89,7 +95,13 @@ impl Emit for EdgeSet {
         if let Event::Block(block) = &event {
             self.stats.count_out(block.format().bytes() as u64);
         }
-        self.send(event, |_edge| true)
+        self.account.note(&event);
+        let is_end = matches!(event, Event::End(_));
+        self.send(event, |_edge| true)?;
+        if is_end {
+            self.account.close();
+        }
+        Ok(())
     }
 
     fn preview(&mut self, block: Block) -> Result<(), NodeError> {
@@ -100,47 +112,11 @@ impl Emit for EdgeSet {
         self.edges.iter().any(|edge| edge.previews)
     }
 
-    fn pool(&mut self, header: &SeriesHeader, own: usize) -> Result<Option<Pool>, NodeError> {
+    fn pool(&mut self, header: &SeriesHeader, own: usize, likes: usize) -> Result<Option<Pool>, NodeError> {
         if !self.had_edges {
             return Ok(None);
         }
-        let slots = self.sizer.slots(self.node, header, own)?;
-        self.pools.fitting(slots, header.format.bytes()).map(Some)
-    }
-}
-
-/// The pool of a node, kept from series to series while the blocks stay the same.
-#[derive(Clone)]
-pub(crate) struct PoolShelf {
-    name: Arc<str>,
-    current: Arc<Mutex<Option<Pool>>>,
-}
-
-impl PoolShelf {
-    pub(crate) fn new(name: &str) -> Self {
-        Self { name: name.into(), current: Arc::default() }
-    }
-
-    /// The pool of the series before if it fits exactly, else a new one.
-    fn fitting(&self, slots: usize, slot_bytes: usize) -> Result<Pool, NodeError> {
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pool) = &*current {
-            let stats = pool.stats();
-            if stats.slots == slots && stats.slot_bytes == slot_bytes {
-                return Ok(pool.clone());
-            }
-        }
-        // The old pool goes with the last of its blocks.
-        *current = None;
-        let pool = Pool::host(&self.name, slots, slot_bytes)?;
-        *current = Some(pool.clone());
-        Ok(pool)
-    }
-
-    /// Frees whoever waits for a buffer.
-    pub(crate) fn close(&self) {
-        if let Some(pool) = &*self.current.lock().unwrap_or_else(PoisonError::into_inner) {
-            pool.close();
-        }
+        let slots = self.sizer.slots(self.node, header, own, likes)?;
+        self.pools.fitting(slots, header, &self.stop).map(Some)
     }
 }

@@ -7,18 +7,21 @@ use std::time::{Duration, Instant};
 
 use actix::prelude::*;
 use beamstream_buffer::DeviceId;
-use beamstream_node::{Board, Journal, Outlet, SeriesRecord, SetError, Stop, StopController};
+use beamstream_node::{Board, Journal, KindClass, Outlet, SeriesRecord, SetError, Stop, StopController};
 use crossbeam_channel::{Receiver, bounded};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::account::SeriesAccount;
 use super::actor::{NodeActor, Recipe, Work};
 use super::edge::{EdgeReceiver, EdgeStats, edge};
-use super::emit::{EdgeSet, OutEdge, PoolShelf};
+use super::emit::{EdgeSet, OutEdge, Ties};
+use super::energy::Energy;
+use super::shelf::PoolShelf;
 use super::stats::{NodeStats, WorkerState};
 use super::supervisor::{Nodes, SetParameter, Supervisor};
 use super::worker::Seat;
-use crate::plan::{Plan, PlannedRunner};
+use crate::plan::{Plan, PlannedRunner, SeriesSizer};
 use crate::report::{ExitCode, Report};
 
 /// Parameter changes that may wait for one node.
@@ -35,7 +38,26 @@ pub(crate) struct SharedNode {
     pub(crate) device: DeviceId,
     pub(crate) is_source: bool,
     pub(crate) stats: Arc<NodeStats>,
+    pub(crate) pools: PoolShelf,
     pub(crate) journal: Journal,
+}
+
+impl SharedNode {
+    /// Time spent waiting for room behind it: in edges, or for a free buffer.
+    pub(crate) fn seconds_waiting_output(&self) -> f64 {
+        self.stats.seconds_waiting_output() + self.pools.waits().for_room_ns as f64 * 1e-9
+    }
+
+    /// Time spent waiting until a device had written its input, or had read the buffers of its output.
+    pub(crate) fn seconds_waiting_device(&self) -> f64 {
+        self.stats.seconds_waiting_device() + self.pools.waits().for_device_ns as f64 * 1e-9
+    }
+
+    /// Time spent with none of these waits.
+    pub(crate) fn seconds_busy(&self) -> f64 {
+        let waited = self.stats.seconds_waiting_input() + self.seconds_waiting_output();
+        (self.stats.seconds_alive() - waited - self.seconds_waiting_device()).max(0.0)
+    }
 }
 
 /// One edge, as everybody may look at it.
@@ -54,7 +76,8 @@ pub(crate) struct RunShared {
     pub(crate) journal: Journal,
     pub(crate) stop: StopController,
     pub(crate) stopped_by_user: AtomicBool,
-    pools: Vec<PoolShelf>,
+    pub(crate) sizer: Arc<SeriesSizer>,
+    pub(crate) energy: Energy,
     changes: Mutex<Vec<ParameterChange>>,
 }
 
@@ -115,11 +138,13 @@ impl RunShared {
             let label = [("node", node.id.clone())];
             metrics::counter!("beamstream_node_blocks_total", &label).absolute(node.stats.progress());
             metrics::counter!("beamstream_node_output_bytes_total", &label).absolute(node.stats.bytes_out());
-            metrics::gauge!("beamstream_node_busy_seconds", &label).set(node.stats.seconds_busy());
+            metrics::gauge!("beamstream_node_busy_seconds", &label).set(node.seconds_busy());
             metrics::gauge!("beamstream_node_waiting_input_seconds", &label)
                 .set(node.stats.seconds_waiting_input());
             metrics::gauge!("beamstream_node_waiting_output_seconds", &label)
-                .set(node.stats.seconds_waiting_output());
+                .set(node.seconds_waiting_output());
+            metrics::gauge!("beamstream_node_waiting_device_seconds", &label)
+                .set(node.seconds_waiting_device());
         }
         for edge in &self.edges {
             let label = [("edge", format!("{}->{}", edge.from, edge.to))];
@@ -130,8 +155,8 @@ impl RunShared {
 
     fn halt(&self) {
         self.stop.halt();
-        for pool in &self.pools {
-            pool.close();
+        for node in &self.nodes {
+            node.pools.close();
         }
     }
 }
@@ -259,7 +284,7 @@ fn wire(plan: Plan, controller: StopController, stop: &Stop) -> Wired {
     let mut edges = Vec::new();
     for planned in &plan.edges {
         let names = format!("{} -> {}", ids[planned.from], ids[planned.to]);
-        let (sender, receiver) = edge(&names, planned.policy, planned.capacity);
+        let (sender, receiver) = edge(&names, planned.policy, planned.room());
         let (from, to) = (ids[planned.from].clone(), ids[planned.to].clone());
         edges.push(SharedEdge { from, to, stats: sender.stats.clone() });
         outgoing[planned.from].push(OutEdge::new(sender, plan.nodes[planned.to].previews));
@@ -267,14 +292,19 @@ fn wire(plan: Plan, controller: StopController, stop: &Stop) -> Wired {
     }
     let mut nodes = Vec::new();
     let mut works = Vec::new();
-    let mut pools = Vec::new();
     for (index, planned) in plan.nodes.into_iter().enumerate() {
         let stats = Arc::new(NodeStats::new());
         let journal = planned.cx.journal.clone();
-        let shelf = PoolShelf::new(&planned.id);
-        pools.push(shelf.clone());
+        let pools = PoolShelf::new(&planned.id, planned.pool.clone());
         let out = std::mem::take(&mut outgoing[index]);
-        let emit = EdgeSet::new(index, out, stop.clone(), stats.clone(), plan.sizer.clone(), shelf);
+        let ties = Ties {
+            stop: stop.clone(),
+            stats: stats.clone(),
+            sizer: plan.sizer.clone(),
+            pools: pools.clone(),
+            account: SeriesAccount::new(&planned),
+        };
+        let emit = EdgeSet::new(index, out, ties);
         let outlet = Outlet::new(Box::new(emit), stop.clone(), journal.clone());
         let (commands, commands_receiver) = bounded(WAITING_COMMANDS);
         let is_source = matches!(planned.built, PlannedRunner::Source { .. });
@@ -284,13 +314,25 @@ fn wire(plan: Plan, controller: StopController, stop: &Stop) -> Wired {
             device: planned.device,
             is_source,
             stats: stats.clone(),
+            pools,
             journal,
         });
+        let on_host = planned.device == DeviceId::Cpu;
+        let account = SeriesAccount::new(&planned);
         let work = match (planned.built, incoming[index].take()) {
             (PlannedRunner::Source { source, .. }, _) => Work::Source { source, outlet, stats },
             (PlannedRunner::Node(node), Some(input)) => Work::Node {
                 node,
-                seat: Seat { input, outlet, commands: commands_receiver, stop: stop.clone(), stats },
+                seat: Seat {
+                    input,
+                    outlet,
+                    commands: commands_receiver,
+                    stop: stop.clone(),
+                    stats,
+                    on_host,
+                    // What a sink takes is its result; that of other nodes is counted where it leaves them.
+                    account: (planned.class == KindClass::Sink).then_some(account),
+                },
             },
             // The graph check has refused nodes without an input.
             (PlannedRunner::Node(_), None) => continue,
@@ -312,7 +354,8 @@ fn wire(plan: Plan, controller: StopController, stop: &Stop) -> Wired {
         journal: plan.journal,
         stop: controller,
         stopped_by_user: AtomicBool::new(false),
-        pools,
+        sizer: plan.sizer,
+        energy: Energy::begin(&plan.devices),
         changes: Mutex::default(),
     };
     Wired { shared, works }

@@ -1,9 +1,12 @@
 //! Run: an actor and a worker thread for every node, edges between them, one supervisor.
 
+mod account;
 mod actor;
 mod edge;
 mod emit;
+mod energy;
 mod handle;
+mod shelf;
 mod stats;
 mod supervisor;
 mod worker;

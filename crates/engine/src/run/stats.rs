@@ -27,6 +27,7 @@ pub(crate) struct NodeStats {
     rejected: AtomicU64,
     waited_input_ns: AtomicU64,
     waited_output_ns: AtomicU64,
+    waited_device_ns: AtomicU64,
     ended_ns: AtomicU64,
     state: AtomicU8,
 }
@@ -41,6 +42,7 @@ impl NodeStats {
             rejected: AtomicU64::new(0),
             waited_input_ns: AtomicU64::new(0),
             waited_output_ns: AtomicU64::new(0),
+            waited_device_ns: AtomicU64::new(0),
             ended_ns: AtomicU64::new(0),
             state: AtomicU8::new(WorkerState::Working as u8),
         }
@@ -65,6 +67,10 @@ impl NodeStats {
 
     pub(crate) fn count_output_wait(&self, waited_ns: u64) {
         bump(&self.waited_output_ns, waited_ns);
+    }
+
+    pub(crate) fn count_device_wait(&self, waited: Duration) {
+        bump(&self.waited_device_ns, nanos(waited));
     }
 
     pub(crate) fn set_state(&self, state: WorkerState) {
@@ -107,13 +113,16 @@ impl NodeStats {
         seconds(self.waited_output_ns.load(Ordering::Relaxed))
     }
 
-    /// Time that was spent neither waiting for input nor for room.
-    pub(crate) fn seconds_busy(&self) -> f64 {
-        let ended = match self.ended_ns.load(Ordering::Relaxed) {
-            0 => nanos(self.started.elapsed()),
-            ended => ended,
-        };
-        (seconds(ended) - self.seconds_waiting_input() - self.seconds_waiting_output()).max(0.0)
+    pub(crate) fn seconds_waiting_device(&self) -> f64 {
+        seconds(self.waited_device_ns.load(Ordering::Relaxed))
+    }
+
+    /// From the start to the end of the node, or until now.
+    pub(crate) fn seconds_alive(&self) -> f64 {
+        match self.ended_ns.load(Ordering::Relaxed) {
+            0 => self.started.elapsed().as_secs_f64(),
+            ended => seconds(ended),
+        }
     }
 
     /// Changes whenever the node takes or gives a block.

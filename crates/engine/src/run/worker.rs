@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
+use beamstream_buffer::Block;
 use beamstream_core::{SeriesHeader, SeriesSummary};
 use beamstream_node::{Event, Node, NodeError, NodeErrorKind, Outlet, SetError, Source, Stop, TakesEffect};
 use crossbeam_channel::{Receiver, Select, TryRecvError};
@@ -11,6 +12,7 @@ use crossbeam_utils::Backoff;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::account::SeriesAccount;
 use super::edge::EdgeReceiver;
 use super::stats::{NodeStats, WorkerState};
 
@@ -45,6 +47,10 @@ pub(crate) struct Seat {
     pub(crate) commands: Receiver<Command>,
     pub(crate) stop: Stop,
     pub(crate) stats: Arc<NodeStats>,
+    /// Whether the node looks into its blocks on the host.
+    pub(crate) on_host: bool,
+    /// Account of what a sink takes.
+    pub(crate) account: Option<SeriesAccount>,
 }
 
 /// Runs a source to its end.
@@ -66,14 +72,22 @@ pub(crate) fn run_source(source: &mut dyn Source, outlet: &mut Outlet, stats: &N
 
 /// Runs a step or sink until its input is over; gives the seat back if the node panicked.
 pub(crate) fn run_node(node: Box<dyn Node>, seat: Seat) -> (Exit, Option<Seat>) {
-    let Seat { input, outlet, commands, stop, stats } = seat;
-    let mut worker =
-        Worker { node, outlet, stop: stop.clone(), stats, series: Series::None, next_epoch: None };
+    let Seat { input, outlet, commands, stop, stats, on_host, account } = seat;
+    let mut worker = Worker {
+        node,
+        outlet,
+        stop: stop.clone(),
+        stats,
+        on_host,
+        account,
+        series: Series::None,
+        next_epoch: None,
+    };
     let exit = worker.run(&Inputs { input: &input, commands: &commands, stop: &stop });
     if let Exit::Panicked(_) = exit {
         worker.abort_series();
-        let Worker { outlet, stats, .. } = worker;
-        return (exit, Some(Seat { input, outlet, commands, stop, stats }));
+        let Worker { outlet, stats, on_host, account, .. } = worker;
+        return (exit, Some(Seat { input, outlet, commands, stop, stats, on_host, account }));
     }
     worker.stats.set_state(WorkerState::Done);
     (exit, None)
@@ -100,6 +114,8 @@ struct Worker {
     outlet: Outlet,
     stop: Stop,
     stats: Arc<NodeStats>,
+    on_host: bool,
+    account: Option<SeriesAccount>,
     series: Series,
     /// The epoch that begins with the next series.
     next_epoch: Option<u32>,
@@ -107,25 +123,30 @@ struct Worker {
 
 impl Worker {
     fn run(&mut self, inputs: &Inputs<'_>) -> Exit {
+        match self.work(inputs) {
+            Ok(()) => self.finish(),
+            Err(exit) => exit,
+        }
+    }
+
+    /// Works until the input is over.
+    fn work(&mut self, inputs: &Inputs<'_>) -> Result<(), Exit> {
         // One selection for the whole run: making one allocates.
         let mut any = Select::new();
         inputs.input.select(&mut any);
         any.recv(inputs.commands);
         inputs.stop.select_halt(&mut any);
         loop {
-            self.obey(inputs.commands);
+            self.obey(inputs.commands)?;
             let event = match inputs.input.try_recv() {
                 Ok(event) => event,
-                Err(TryRecvError::Empty) => match self.wait(inputs, &mut any) {
-                    Ok(Some(event)) => event,
-                    Ok(None) => continue,
-                    Err(exit) => return exit,
+                Err(TryRecvError::Empty) => match self.wait(inputs, &mut any)? {
+                    Some(event) => event,
+                    None => continue,
                 },
-                Err(TryRecvError::Disconnected) => return self.finish(),
+                Err(TryRecvError::Disconnected) => return Ok(()),
             };
-            if let Err(exit) = self.handle(event) {
-                return exit;
-            }
+            self.handle(event)?;
         }
     }
 
@@ -148,10 +169,16 @@ impl Worker {
         if self.stop.is_halted() { Err(Exit::Stopped) } else { Ok(found) }
     }
 
-    fn obey(&mut self, commands: &Receiver<Command>) {
+    /// Changes parameters; of several changes that take effect now, the last one is made to show.
+    fn obey(&mut self, commands: &Receiver<Command>) -> Result<(), Exit> {
+        let mut now = false;
         while let Ok(command) = commands.try_recv() {
             let outcome = self.node.set(&command.key, &command.value);
             match outcome {
+                Ok(TakesEffect::Now) => {
+                    self.outlet.set_epoch(command.epoch);
+                    now = true;
+                }
                 Ok(TakesEffect::WithNextBlock) => self.outlet.set_epoch(command.epoch),
                 Ok(TakesEffect::WithNextSeries) => self.next_epoch = Some(command.epoch),
                 Err(_) => {}
@@ -159,27 +186,59 @@ impl Worker {
             // Whoever asked may have stopped waiting for the answer.
             drop(command.reply.send(outcome));
         }
+        if !now {
+            return Ok(());
+        }
+        self.step(|worker| worker.node.changed(&mut worker.outlet))?;
+        if !matches!(self.series, Series::Active(_)) {
+            // A series that was begun again and failed.
+            self.end_what_was_begun();
+        }
+        Ok(())
     }
 
     fn handle(&mut self, event: Event) -> Result<(), Exit> {
         if self.stop.is_halted() {
             return Err(Exit::Stopped);
         }
-        let step = catch_unwind(AssertUnwindSafe(|| match event {
-            Event::Begin(header) => self.begin(&header),
-            Event::Block(block) => {
-                self.stats.count_in();
-                match self.series {
-                    Series::Active(_) => self.node.process(block, &mut self.outlet),
-                    Series::None | Series::Skipped => Ok(()),
-                }
-            }
-            Event::End(summary) => self.end(&summary),
-        }));
-        match step {
+        if let Some(account) = &mut self.account {
+            account.note(&event);
+        }
+        self.step(|worker| match event {
+            Event::Begin(header) => worker.begin(&header),
+            Event::Block(block) => worker.process(block),
+            Event::End(summary) => worker.end(&summary),
+        })
+    }
+
+    /// Lets the node do something and decides what its failure means.
+    fn step(&mut self, work: impl FnOnce(&mut Self) -> Result<(), NodeError>) -> Result<(), Exit> {
+        match catch_unwind(AssertUnwindSafe(|| work(self))) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => self.judge(error),
             Err(panic) => Err(Exit::Panicked(panic_text(&*panic))),
+        }
+    }
+
+    fn process(&mut self, block: Block) -> Result<(), NodeError> {
+        self.stats.count_in();
+        if !matches!(self.series, Series::Active(_)) {
+            return Ok(());
+        }
+        if self.on_host {
+            self.wait_for_device(&block);
+        }
+        self.node.process(block, &mut self.outlet)
+    }
+
+    /// A block in host memory that a device still writes: waits here, where the wait is counted as what it is.
+    fn wait_for_device(&self, block: &Block) {
+        if let Some(written) = block.written().filter(|written| !written.is_done()) {
+            let since = Instant::now();
+            self.stats.set_state(WorkerState::WaitingInput);
+            written.wait();
+            self.stats.count_device_wait(since.elapsed());
+            self.stats.set_state(WorkerState::Working);
         }
     }
 
@@ -189,7 +248,7 @@ impl Worker {
             self.outlet.set_epoch(epoch);
         }
         let agreed = self.node.negotiate(header)?;
-        self.outlet.begin(agreed.output, agreed.writes_blocks)?;
+        self.outlet.begin_with(agreed.output, agreed.writes_blocks, agreed.likes_blocks)?;
         self.series = Series::Active(header.clone());
         self.node.begin(header, &mut self.outlet)
     }
@@ -199,6 +258,9 @@ impl Worker {
             // Until both are done the series stays active, so that a failure is passed on as its end.
             self.node.end(summary, &mut self.outlet)?;
             self.outlet.end(summary.clone())?;
+        }
+        if let Some(account) = &mut self.account {
+            account.close();
         }
         self.series = Series::None;
         Ok(())
@@ -232,14 +294,9 @@ impl Worker {
             return Exit::Stopped;
         }
         let summary = SeriesSummary { aborted: true, ..SeriesSummary::default() };
-        let ended = catch_unwind(AssertUnwindSafe(|| self.end(&summary)));
-        match ended {
-            Ok(Ok(())) => Exit::Finished,
-            Ok(Err(error)) => match self.judge(error) {
-                Ok(()) => Exit::Finished,
-                Err(exit) => exit,
-            },
-            Err(panic) => Exit::Panicked(panic_text(&*panic)),
+        match self.step(|worker| worker.end(&summary)) {
+            Ok(()) => Exit::Finished,
+            Err(exit) => exit,
         }
     }
 
@@ -247,10 +304,14 @@ impl Worker {
     fn abort_series(&mut self) {
         if let Series::Active(header) = std::mem::replace(&mut self.series, Series::None) {
             self.outlet.journal().series(header.id, |record| record.aborted = true);
-            if self.outlet.header().is_some() && !self.stop.is_halted() {
-                let summary = SeriesSummary { aborted: true, ..SeriesSummary::default() };
-                drop(self.outlet.end(summary));
-            }
+        }
+        self.end_what_was_begun();
+    }
+
+    /// What is behind gets a well-formed series even from a node that failed in the middle.
+    fn end_what_was_begun(&mut self) {
+        if self.outlet.header().is_some() && !self.stop.is_halted() {
+            drop(self.outlet.end(SeriesSummary { aborted: true, ..SeriesSummary::default() }));
         }
     }
 }

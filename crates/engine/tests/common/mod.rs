@@ -244,13 +244,8 @@ impl ImageReader for NoImages {
 }
 
 pub(crate) fn options(memory_bytes: u64) -> PlanOptions {
-    PlanOptions {
-        ops: Arc::new(beamstream_cpu::CpuBackend::new(1)),
-        images: Arc::new(NoImages),
-        memory_bytes,
-        overwrite: false,
-        date: "20260101-000000".to_owned(),
-    }
+    let ops = Arc::new(beamstream_cpu::CpuBackend::new(1));
+    PlanOptions { memory_bytes, ..PlanOptions::new(ops, Arc::new(NoImages)) }
 }
 
 /// Plans a launch line.

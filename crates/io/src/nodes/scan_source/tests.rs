@@ -55,7 +55,12 @@ impl Emit for Collect {
         false
     }
 
-    fn pool(&mut self, header: &SeriesHeader, _own: usize) -> Result<Option<Pool>, NodeError> {
+    fn pool(
+        &mut self,
+        header: &SeriesHeader,
+        _own: usize,
+        _likes: usize,
+    ) -> Result<Option<Pool>, NodeError> {
         Ok(Some(Pool::host("test", 64, header.format.bytes())?))
     }
 }

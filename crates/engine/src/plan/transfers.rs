@@ -1,0 +1,160 @@
+//! Transfers: nodes that carry blocks between the host and devices, put in where an edge goes from one place to
+//! another.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use beamstream_buffer::{Allocator, Block, DeviceId, HostAllocator};
+use beamstream_core::{SeriesHeader, SeriesSummary};
+use beamstream_node::{BuildContext, KindClass, Negotiated, Node, NodeError, NodeErrorKind, Outlet};
+use beamstream_ops::{Device, OpError, Transfer};
+
+use super::{DEFAULT_CAPACITY, Draft, PlannedEdge, PlannedNode, PlannedRunner};
+use crate::run::{Capacity, Policy};
+
+/// The kind under which transfers are shown. It is no kind for pipeline files.
+pub(crate) const TRANSFER: &str = "transfer";
+
+/// Copies every block into a buffer on the other side; enqueues the copy and waits for none.
+struct TransferNode {
+    /// `None` in the one that is only asked, never run.
+    copies: Option<Box<dyn Transfer>>,
+}
+
+impl Node for TransferNode {
+    fn negotiate(&self, header: &SeriesHeader) -> Result<Negotiated, NodeError> {
+        Ok(Negotiated::unchanged(header))
+    }
+
+    fn begin(&mut self, _header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
+        Ok(())
+    }
+
+    fn process(&mut self, block: Block, out: &mut Outlet) -> Result<(), NodeError> {
+        let Some(copies) = &mut self.copies else { return Ok(()) };
+        let mut lease = out.lease(block.format())?;
+        copies.copy(&block, &mut lease).map_err(copy_failed)?;
+        let copied = lease.freeze(block.meta);
+        if copied.meta.preview { out.preview(copied) } else { out.push(copied) }
+    }
+
+    fn end(&mut self, _summary: &SeriesSummary, _out: &mut Outlet) -> Result<(), NodeError> {
+        Ok(())
+    }
+}
+
+fn copy_failed(error: OpError) -> NodeError {
+    NodeError::because(NodeErrorKind::Internal, "a copy failed", error)
+}
+
+/// A device could not do for a node what a plan needs.
+pub(super) struct Refusal {
+    pub(super) node: String,
+    pub(super) error: OpError,
+}
+
+/// Puts a transfer between a producer and all its consumers that work in one other place.
+///
+/// The edge into it makes its sender wait, as the pipeline file says; those behind it are as their consumers asked.
+pub(super) fn insert(
+    draft: Draft,
+    devices: &[Arc<dyn Device>],
+    context: impl Fn(&str) -> BuildContext,
+) -> Result<Draft, Refusal> {
+    let Draft { mut nodes, mut probes, mut edges } = draft;
+    let mut crossings: BTreeMap<(usize, DeviceId), Vec<usize>> = BTreeMap::new();
+    for (at, edge) in edges.iter().enumerate() {
+        let place = nodes[edge.to].device;
+        if nodes[edge.from].device != place {
+            crossings.entry((edge.from, place)).or_default().push(at);
+        }
+    }
+    for ((from, place), crossing) in crossings {
+        let transfer = nodes.len();
+        let from_device = nodes[from].device;
+        let by = if place == DeviceId::Cpu { from_device } else { place };
+        let Some(device) = devices.iter().find(|device| device.id() == by) else { continue };
+        let id = match place {
+            DeviceId::Cpu => format!("{}.to_host", nodes[from].id),
+            DeviceId::Cuda(_) => format!("{}.to_{place}", nodes[from].id),
+        };
+        let copies = device.transfer(&id).map_err(|error| Refusal { node: id.clone(), error })?;
+        let previews = crossing.iter().any(|&edge| nodes[edges[edge].to].previews);
+        let capacity = crossing.iter().map(|&edge| &edges[edge]).filter(|edge| edge.policy == Policy::Block);
+        edges.push(PlannedEdge {
+            from,
+            to: transfer,
+            policy: Policy::Block,
+            capacity: capacity.map(|edge| edge.capacity).reduce(Capacity::or).unwrap_or(DEFAULT_CAPACITY),
+            // The pool behind a device may be larger than the least: what it holds must not wait for this edge.
+            follows_pool: from_device != DeviceId::Cpu,
+        });
+        for edge in crossing {
+            edges[edge].from = transfer;
+        }
+        nodes.push(PlannedNode {
+            kind: TRANSFER,
+            class: KindClass::Step,
+            previews,
+            device: by,
+            pool: if place == DeviceId::Cpu { device.pinned() } else { device.allocator() },
+            parameters: serde_json::Value::Null,
+            cx: context(&id),
+            built: PlannedRunner::Node(Box::new(TransferNode { copies: Some(copies) })),
+            id,
+        });
+        probes.push(Some(Box::new(TransferNode { copies: None })));
+    }
+    Ok(in_order_of_flow(Draft { nodes, probes, edges }))
+}
+
+/// Each transfer right behind its producer, so that people read a plan in the order in which blocks flow.
+fn in_order_of_flow(draft: Draft) -> Draft {
+    let Draft { nodes, probes, mut edges } = draft;
+    let is_transfer = |at: usize| nodes[at].kind == TRANSFER;
+    let mut order = Vec::with_capacity(nodes.len());
+    for at in (0..nodes.len()).filter(|&at| !is_transfer(at)) {
+        order.push(at);
+        order.extend(edges.iter().filter(|edge| edge.from == at && is_transfer(edge.to)).map(|edge| edge.to));
+    }
+    let mut place = vec![0; order.len()];
+    for (new, &old) in order.iter().enumerate() {
+        place[old] = new;
+    }
+    for edge in &mut edges {
+        (edge.from, edge.to) = (place[edge.from], place[edge.to]);
+    }
+    let mut sorted: Vec<_> = place.into_iter().zip(nodes.into_iter().zip(probes)).collect();
+    sorted.sort_by_key(|(place, _)| *place);
+    let (nodes, probes) = sorted.into_iter().map(|(_, pair)| pair).unzip();
+    Draft { nodes, probes, edges }
+}
+
+/// Lets the pools of host nodes lie in pinned memory where a device reads them.
+pub(super) fn pin_pools(draft: &mut Draft, devices: &[Arc<dyn Device>]) {
+    for at in 0..draft.nodes.len() {
+        if draft.nodes[at].device == DeviceId::Cpu
+            && let Some(reader) = device_that_reads(draft, at)
+            && let Some(device) = devices.iter().find(|device| device.id() == reader)
+        {
+            draft.nodes[at].pool = device.pinned();
+        }
+    }
+}
+
+/// The device that reads the buffers of a host node, directly or behind nodes that hand their input on.
+fn device_that_reads(draft: &Draft, node: usize) -> Option<DeviceId> {
+    draft.edges.iter().filter(|edge| edge.from == node).find_map(|edge| {
+        let receiver = &draft.nodes[edge.to];
+        if receiver.kind == TRANSFER {
+            return Some(receiver.device);
+        }
+        let forwards = draft.probes[edge.to].as_ref().is_some_and(|probe| probe.forwards());
+        if forwards { device_that_reads(draft, edge.to) } else { None }
+    })
+}
+
+/// Memory for a node that works there, before it is known who reads it.
+pub(super) fn allocator(device: Option<&Arc<dyn Device>>) -> Arc<dyn Allocator> {
+    device.map_or_else(|| Arc::new(HostAllocator) as Arc<dyn Allocator>, |device| device.allocator())
+}
