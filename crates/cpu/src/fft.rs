@@ -10,22 +10,9 @@
 
 use std::f64::consts::TAU;
 
+pub(crate) use beamstream_ops::good_length;
+
 use crate::simd::{Cell, Complex, Lanes};
-
-/// The smallest even number of at least `least` that has no prime factor above 5.
-pub(crate) fn good_length(least: usize) -> usize {
-    let is_good = |n: usize| [2, 3, 5].iter().fold(n, |rest, prime| without(rest, *prime)) == 1;
-    // There is a power of two at most twice as far.
-    let least = least.max(2);
-    (least..=2 * least).find(|n| n % 2 == 0 && is_good(*n)).unwrap_or(least)
-}
-
-fn without(mut n: usize, prime: usize) -> usize {
-    while n > 1 && n.is_multiple_of(prime) {
-        n /= prime;
-    }
-    n
-}
 
 /// `exp(-2 pi i part / whole)`.
 fn root(part: usize, whole: usize) -> [f32; 2] {
@@ -354,10 +341,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn good_lengths_are_even_and_have_small_factors() {
-        assert_eq!([1, 2, 7, 2560, 2561, 4096, 1361].map(good_length), [2, 2, 8, 2560, 2592, 4096, 1440]);
     }
 }

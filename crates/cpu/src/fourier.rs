@@ -15,7 +15,7 @@ mod window;
 
 use std::ops::Range;
 
-use beamstream_ops::{Accumulate, Memory, Projection, ReconError, ReconSpec};
+use beamstream_ops::{Accumulate, Gridding, Memory, Projection, ReconError, ReconSpec};
 use rayon::prelude::*;
 
 use crate::checks::{check_group, check_projections, check_room, check_row};
@@ -27,16 +27,6 @@ use crate::simd::Cell;
 use grid::{Grid, GridShape, Ray};
 use invert::{Inverse, LaneChoice};
 use window::Window;
-
-/// Length of the grid over the edge of the slice, at least.
-const OVERSAMPLING: f64 = 1.25;
-/// Slices of at most this edge get [`SMALL_OVERSAMPLING`].
-const SMALL_SIZE: usize = 320;
-/// Small slices cost little, so their grid is longer: their corners, where the correction of the window magnifies
-/// rounding 34 times with 1.25, then have it magnified 3 times.
-const SMALL_OVERSAMPLING: f64 = 2.0;
-/// The shortest grid, in points.
-const MIN_GRID: usize = 16;
 
 /// Sums of a scan's projections in Fourier space.
 ///
@@ -60,12 +50,6 @@ pub struct FourierAccumulator {
     middle: Vec<Cell>,
 }
 
-fn grid_shape(spec: &ReconSpec) -> GridShape {
-    let oversampling = if spec.size() <= SMALL_SIZE { SMALL_OVERSAMPLING } else { OVERSAMPLING };
-    let least = (oversampling * spec.size() as f64).ceil() as usize;
-    GridShape::new(good_length(least.max(MIN_GRID)))
-}
-
 impl FourierAccumulator {
     /// Makes room for the sums and starts `threads` threads.
     ///
@@ -73,10 +57,11 @@ impl FourierAccumulator {
     /// If the specification is impossible or the threads cannot be started.
     pub fn new(spec: &ReconSpec, threads: usize) -> Result<Self, ReconError> {
         spec.validate()?;
-        let shape = grid_shape(spec);
-        let window = Window::new(shape.len as f64 / spec.size() as f64);
+        let gridding = Gridding::new(spec.size());
+        let shape = GridShape::new(gridding.points());
+        let window = Window::new(&gridding);
         let filter = RowFilter::new(spec);
-        let inverse = Inverse::new(spec.size(), shape, &window);
+        let inverse = Inverse::new(spec.size(), &gridding);
         let workers = Workers::new(threads, || RowScratch::new(&[&filter.fft, &inverse.fft]))?;
         let groups = RowGroup::split(spec.rows);
         let grids = groups.iter().map(|group| Grid::new(group.clone(), shape)).collect();
@@ -96,7 +81,7 @@ impl FourierAccumulator {
 
     /// The memory that a reconstruction will hold.
     pub fn memory(spec: &ReconSpec, threads: usize) -> Memory {
-        let shape = grid_shape(spec);
+        let shape = GridShape::new(Gridding::new(spec.size()).points());
         let padded = good_length(2 * spec.columns);
         let cell = size_of::<Cell>();
         let groups = RowGroup::split(spec.rows);

@@ -6,18 +6,22 @@
 mod backend;
 mod device;
 mod flat_field;
+mod gridding;
 mod names;
 mod planes;
 mod recon;
+mod response;
 
 pub use backend::{
     AxisEstimate, Backend, FlatField, MeanImage, OUTPUT_TYPES, OpError, ProjectionBlock, Reconstruction,
 };
 pub use device::{Device, Transfer};
 pub use flat_field::{BadPixels, FlatFieldSpec, MIN_TRANSMISSION};
+pub use gridding::Gridding;
 pub use names::UnknownName;
 pub use planes::{Plane, ScanStore};
 pub use recon::{
     Accumulate, Filter, Memory, Method, Padding, Projection, ReconError, ReconSpec, RotationAxis, SpecError,
     Storage,
 };
+pub use response::good_length;

@@ -262,7 +262,7 @@ mod tests {
     fn a_sample_adds_its_weight_once_whatever_the_panels() {
         // Along every ray, the sum of the grid is the sum of the weights of the samples.
         let (shape, half) = (GridShape::new(90), 70);
-        let window = Window::new(1.25);
+        let window = Window::new(&beamstream_ops::Gridding::new(2048));
         for angle in [0.0, 0.3, std::f64::consts::FRAC_PI_2, 2.2, 4.0, 5.9] {
             let ray = Ray::new(angle, 45.0 / 70.0);
             let mut grid = Grid::new(RowGroup { rows: 0..1, lanes: 1 }, shape);

@@ -1,9 +1,9 @@
 //! From the spectra of slices to the slices: an inverse transform along v, then along u.
 
+use beamstream_ops::Gridding;
 use rayon::prelude::*;
 
 use super::grid::{Grid, GridShape, PANEL};
-use super::window::Window;
 use crate::fft::{LaneFft, Sink, Source, TOGETHER};
 use crate::filter::RowScratch;
 use crate::pool::Workers;
@@ -42,12 +42,12 @@ const fn panel_cells(count: usize) -> usize {
 }
 
 impl Inverse {
-    pub(super) fn new(size: usize, shape: GridShape, window: &Window) -> Self {
+    pub(super) fn new(size: usize, gridding: &Gridding) -> Self {
         let correction = |pixel: usize| {
             let x = pixel as f64 - (size / 2) as f64;
-            window.correction(x, shape.len) as f32
+            gridding.correction(x) as f32
         };
-        Self { size, fft: LaneFft::new(shape.len), correction: (0..size).map(correction).collect() }
+        Self { size, fft: LaneFft::new(gridding.points()), correction: (0..size).map(correction).collect() }
     }
 
     /// Writes slices: one buffer for the real parts of each lane, then one for the imaginary parts of each; `None`
