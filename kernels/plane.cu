@@ -1,0 +1,205 @@
+// Slices of any orientation from stored lines, by direct backprojection with linear interpolation.
+//
+// Compiled for: ROWS (rows of a chunk of the lines), EDGE (edge of the pixels of a block: 32, 16 or 8), TILTED (1 if
+// rows have axes of their own), BETWEEN (0 if all pixels lie on rows).
+//
+// A block brings what its pixels can need of a line, columns and groups of 8 rows, to shared memory. The rows are the
+// same for all lines.
+#include "lines.cuh"
+
+constexpr int WARP = 32;
+// Pixels of a thread, one above the other.
+constexpr int PIXELS = 4;
+constexpr int THREADS = EDGE * EDGE / PIXELS;
+// Pixels of a warp, so that its columns and rows lie close in every direction.
+constexpr int WARP_X = 8, WARP_Y = 4;
+constexpr int WARPS_X = EDGE / WARP_X;
+// Rows of pixels between two pixels of a thread.
+constexpr int STEP_Y = EDGE / PIXELS;
+
+// A plane: pixel (i, j) lies at `origin + i * down + j * right`: z in rows, y and x from the rotation axis.
+struct Plane {
+    double origin[3], down[3], right[3];
+};
+
+// A line as a block sees it; positions count from its first column.
+struct LocalRay {
+    // Position of the first pixel, minus a half, and steps of it along both axes of the plane.
+    float origin, down, right;
+    // What the values of the line are multiplied with.
+    float scale;
+    int first_column;
+};
+
+// What a block can bring of a stage's lines to shared memory.
+struct Window {
+    int columns, groups, lines;
+};
+
+// The lowest of the steps of a block.
+__device__ inline double lowest(double down, double right) {
+    return fmin(0.0, (EDGE - 1) * down) + fmin(0.0, (EDGE - 1) * right);
+}
+
+__device__ inline LocalRay localise(const Plane& plane, Ray ray, float scale, double axis, int first_i, int first_j) {
+    double down = plane.down[2] * ray.cos + plane.down[1] * ray.sin;
+    double right = plane.right[2] * ray.cos + plane.right[1] * ray.sin;
+    double origin = axis + plane.origin[2] * ray.cos + plane.origin[1] * ray.sin + first_i * down + first_j * right;
+    int first_column = static_cast<int>(floor(origin + lowest(down, right))) - 1;
+    return {static_cast<float>(origin - first_column - 0.5), static_cast<float>(down), static_cast<float>(right), scale,
+            first_column};
+}
+
+__device__ inline float load_half(unsigned address) {
+    f16 value;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(value.bits) : "r"(address));
+    return to_float(value);
+}
+
+// A value between two columns of a line in shared memory, of one row. `position` is half a column too low.
+__device__ inline float between_columns(unsigned row_address, float position, int column_bytes) {
+    const float column = position + INTEGERS;
+    const float part = position - (column - INTEGERS) + 0.5f;
+    const unsigned from = row_address + (__float_as_uint(column) - __float_as_uint(INTEGERS)) * column_bytes;
+    const float here = load_half(from), there = load_half(from + column_bytes);
+    return here + part * (there - here);
+}
+
+// The pieces of 8 rows of one column that a thread copies, the same in all stages.
+struct Copies {
+    // First line, column and group of rows, and steps to the next; no line if there is nothing to copy.
+    int line, line_step, place, place_step, group;
+    // Where its rows begin in a chunk of a line; negative off the detector.
+    long long start;
+};
+
+__device__ inline Copies copies_of_thread(Window window, int first_group, int chunks, int columns) {
+    const int group = threadIdx.x % window.groups, slot = threadIdx.x / window.groups;
+    const int slots = THREADS / window.groups, lines = slots / window.columns;
+    const int row = (first_group + group) * GROUP_ROWS, chunk = row / ROWS;
+    Copies copies;
+    copies.group = group;
+    copies.start = row < 0 || chunk >= chunks ? -1 : (long long)chunk * columns * ROWS + row % ROWS;
+    if (lines == 0) {
+        copies.line = slot < slots ? 0 : window.lines;
+        copies.line_step = 1;
+        copies.place = slot;
+        copies.place_step = slots;
+    } else {
+        copies.line = slot / window.columns < lines ? slot / window.columns : window.lines;
+        copies.line_step = lines;
+        copies.place = slot % window.columns;
+        copies.place_step = window.columns;
+    }
+    return copies;
+}
+
+// lines       (line, chunk, column, row of the chunk), halves
+// rays, scales  one a line
+// chunks, columns  of a line
+// axis        column of the rotation axis
+// row_axis    how far the axis of each row of all chunks is from it, in columns; not read unless TILTED
+// out         (i, j) of `height` x `width` pixels, f32
+//
+// Blocks of THREADS threads for EDGE x EDGE pixels: grid (j, i).
+// Shared memory: two stages of `window.lines` LocalRays and windows of `(groups | 1) * 16` bytes a column.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    backproject_plane(const f16* __restrict__ lines, const Ray* __restrict__ rays, const float* __restrict__ scales,
+                      int line_count, int chunks, int columns, double axis, const float* __restrict__ row_axis,
+                      __grid_constant__ const Plane plane, int height, int width,
+                      __grid_constant__ const Window window, float scale, float* __restrict__ out) {
+    extern __shared__ __align__(16) unsigned char shared[];
+    const int first_i = blockIdx.y * EDGE, first_j = blockIdx.x * EDGE;
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const int i = warp / WARPS_X * WARP_Y + lane / WARP_X, j = warp % WARPS_X * WARP_X + lane % WARP_X;
+    // An odd number of 16 bytes spreads columns over the banks.
+    const int column_bytes = (window.groups | 1) * 16;
+    const int line_bytes = window.columns * column_bytes, stage_bytes = window.lines * line_bytes;
+    LocalRay* const local = reinterpret_cast<LocalRay*>(shared + 2 * stage_bytes);
+
+    const double first_z = plane.origin[0] + first_i * plane.down[0] + first_j * plane.right[0];
+    const int first_group =
+        static_cast<int>(floor((first_z + lowest(plane.down[0], plane.right[0]) + (BETWEEN ? 0.0 : 0.5)) / GROUP_ROWS));
+    const int last_row = chunks * ROWS - 1;
+
+    // Rows of the pixels: the nearest below, as bytes in a column, and how far it is to the next. With an axis of its
+    // own, a row has positions of its own.
+    int row_bytes[PIXELS];
+    float to_next_row[PIXELS], row_px[PIXELS], next_row_px[PIXELS];
+#pragma unroll
+    for (int pixel = 0; pixel < PIXELS; ++pixel) {
+        const double z = first_z + (i + pixel * STEP_Y) * plane.down[0] + j * plane.right[0];
+        const int row = static_cast<int>(BETWEEN ? floor(z) : rint(z));
+        to_next_row[pixel] = static_cast<float>(z - row);
+        row_bytes[pixel] = 2 * (row - first_group * GROUP_ROWS);
+        if (TILTED) {
+            row_px[pixel] = row_axis[min(max(row, 0), last_row)];
+            next_row_px[pixel] = row_axis[min(max(row + 1, 0), last_row)];
+        }
+    }
+
+    auto localise_stage = [&](int stage) {
+        int line = stage * window.lines + threadIdx.x;
+        if (threadIdx.x < window.lines && line < line_count) {
+            local[stage % 2 * window.lines + threadIdx.x] =
+                localise(plane, rays[line], scales[line], axis, first_i, first_j);
+        }
+    };
+    const Copies copies = copies_of_thread(window, first_group, chunks, columns);
+    const size_t line_halves = chunk_start(1, chunks, 0, columns);
+    auto copy_stage = [&](int stage) {
+        const unsigned to = shared_address(shared) + stage % 2 * stage_bytes + copies.group * 16;
+        const int count = min(window.lines, line_count - stage * window.lines);
+        for (int line = copies.line; line < count; line += copies.line_step) {
+            const int first_column = local[stage % 2 * window.lines + line].first_column;
+            const f16* from = lines + (size_t(stage) * window.lines + line) * line_halves + copies.start;
+            for (int place = copies.place; place < window.columns; place += copies.place_step) {
+                int column = first_column + place;
+                bool inside = copies.start >= 0 && column >= 0 && column < columns;
+                copy_or_zero(to + line * line_bytes + place * column_bytes, inside ? from + column * ROWS : lines,
+                             inside);
+            }
+        }
+        commit_copies();
+    };
+
+    float sums[PIXELS] = {};
+    const int stages = (line_count + window.lines - 1) / window.lines;
+    localise_stage(0);
+    __syncthreads();
+    copy_stage(0);
+    localise_stage(1);
+    for (int stage = 0; stage < stages; ++stage) {
+        __syncthreads();
+        copy_stage(stage + 1);
+        wait_for_copies<1>();
+        __syncthreads();
+        const int count = min(window.lines, line_count - stage * window.lines);
+        unsigned address = shared_address(shared) + stage % 2 * stage_bytes;
+        for (int line = 0; line < count; ++line, address += line_bytes) {
+            const LocalRay ray = local[stage % 2 * window.lines + line];
+            const float first = ray.origin + ray.down * i + ray.right * j;
+#pragma unroll
+            for (int pixel = 0; pixel < PIXELS; ++pixel) {
+                const float position = first + ray.down * float(pixel * STEP_Y);
+                const unsigned row = address + row_bytes[pixel];
+                float value = between_columns(row, position + (TILTED ? row_px[pixel] : 0.0f), column_bytes);
+                if (BETWEEN) {
+                    float next =
+                        between_columns(row + 2, position + (TILTED ? next_row_px[pixel] : 0.0f), column_bytes);
+                    value += to_next_row[pixel] * (next - value);
+                }
+                sums[pixel] += ray.scale * value;
+            }
+        }
+        __syncthreads();
+        localise_stage(stage + 2);
+    }
+#pragma unroll
+    for (int pixel = 0; pixel < PIXELS; ++pixel) {
+        int y = first_i + i + pixel * STEP_Y, x = first_j + j;
+        if (y < height && x < width) {
+            out[size_t(y) * width + x] = scale * sums[pixel];
+        }
+    }
+}
