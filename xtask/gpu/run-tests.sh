@@ -38,7 +38,8 @@ run() {
 gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null | sort | uniq -c | sed 's/^ *//')
 "$here/bin/beamstream" doctor || true
 for program in "$here"/tests/*; do
-    run "$(basename "$program")" "$program" --nocapture --test-threads=1
+    # What looks at the sources cannot do so on another machine.
+    run "$(basename "$program")" "$program" --nocapture --test-threads=1 --skip every_kernel_file_is_listed
 done
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)

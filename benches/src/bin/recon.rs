@@ -7,6 +7,7 @@
 use std::io::{self, Write};
 use std::time::Instant;
 
+use beamstream_benches::{Accuracy, accuracy, median};
 use beamstream_core::angular_weights;
 use beamstream_cpu::accumulator;
 use beamstream_ops::{Method, Projection, ReconSpec};
@@ -115,9 +116,9 @@ fn measure(case: &Case, out: &mut impl Write) -> Result<(), Box<dyn std::error::
     recon.slice(0, &mut preview)?;
     let preview_secs = start.elapsed().as_secs_f64();
 
-    let (nrmse, gain) = compare(&buffers[0], &phantom::truth(n, 0.0), n);
+    let Accuracy { nrmse, gain } = accuracy(&buffers[0], &phantom::truth(n, 0.0), n);
     // The first round also asks the system for memory.
-    let (add, invert) = (median(&mut adding[1..]), median(&mut inverting[1..]));
+    let (add, invert) = (median(&adding[1..]), median(&inverting[1..]));
     let gups = (n * n * case.angles) as f64 / (add + invert) / 1e9;
     writeln!(
         out,
@@ -138,25 +139,4 @@ fn cpu_secs() -> f64 {
     // User and system time are the 14th and 15th fields, the 12th and 13th after the name in parentheses.
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / TICKS_PER_SEC
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
-/// Error over the range after a fit of gain and offset, and the gain that was fitted.
-fn compare(slice: &[f32], truth: &[f32], n: usize) -> (f64, f64) {
-    let middle = (n - 1) as f64 / 2.0;
-    let inside = |at: &usize| ((at % n) as f64 - middle).hypot((at / n) as f64 - middle) < 0.45 * n as f64;
-    let pairs: Vec<[f64; 2]> =
-        (0..n * n).filter(inside).map(|at| [f64::from(slice[at]), f64::from(truth[at])]).collect();
-    let mean = |value: &dyn Fn(&[f64; 2]) -> f64| pairs.iter().map(value).sum::<f64>() / pairs.len() as f64;
-    let (slice_mean, truth_mean) = (mean(&|p| p[0]), mean(&|p| p[1]));
-    let covariance = mean(&|p| (p[0] - slice_mean) * (p[1] - truth_mean));
-    let gain = covariance / mean(&|p| (p[0] - slice_mean).powi(2));
-    let square = mean(&|p| ((p[0] - slice_mean) * gain - (p[1] - truth_mean)).powi(2));
-    let low = pairs.iter().map(|p| p[1]).fold(f64::INFINITY, f64::min);
-    let high = pairs.iter().map(|p| p[1]).fold(f64::NEG_INFINITY, f64::max);
-    (square.sqrt() / (high - low), gain)
 }
