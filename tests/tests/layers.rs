@@ -26,12 +26,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("phantom", &[]),
     ("tomo", &["core", "buffer", "ops", "node", "phantom"]),
     ("flow", &["core", "buffer", "node"]),
-    ("beamstream", &["core", "buffer", "ops", "cpu", "node", "graph", "engine", "zmq", "io", "tomo", "flow"]),
+    ("beamstream", &["core", "buffer", "ops", "cpu", "cuda", "node", "graph", "engine", "zmq", "io", "tomo", "flow"]),
     ("server", &["core", "buffer", "node", "engine"]),
     ("wire", &["core"]),
     ("sim", &["core", "io", "phantom", "wire"]),
     ("cli", &["beamstream", "server", "sim"]),
-    ("testkit", &["core", "buffer", "cpu", "node", "phantom"]),
+    ("testkit", &["core", "buffer", "ops", "cpu", "node", "phantom"]),
     (
         "benches",
         &[
@@ -61,7 +61,7 @@ const RESERVED: &[(&str, &[&str])] = &[
 ];
 
 /// Packages that hold unsafe code.
-const UNSAFE: &[&str] = &["buffer", "codec", "cpu", "cuda", "benches"];
+const UNSAFE: &[&str] = &["buffer", "codec", "cpu", "cuda", "benches", "testkit"];
 
 /// Packages that write to the terminal; the test kit says what its tests skip.
 const PRINTING: &[&str] = &["benches", "cli", "sim", "testkit", "xtask"];

@@ -57,11 +57,13 @@ pub enum Error {
         /// The output.
         path: PathBuf,
     },
-    /// A GPU was asked for.
-    #[error("{device} was asked for, but GPU nodes are not part of this version: it computes on the cpu")]
+    /// A GPU was asked for that cannot be used.
+    #[error("{device} cannot be used: {cause}")]
     NoGpu {
         /// What was asked for.
         device: String,
+        /// What the driver said, or where it was looked for.
+        cause: String,
     },
     /// An option has an unusable value.
     #[error("--{option}: {message}")]

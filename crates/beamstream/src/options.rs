@@ -5,13 +5,14 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use beamstream_cpu::CpuBackend;
+use beamstream_cuda::CudaDevice;
 use beamstream_engine::{PlanOptions, available_host_bytes};
-use beamstream_ops::Backend;
+use beamstream_ops::{Backend, Device as OpsDevice};
 
 use crate::images::ScanImages;
 use crate::{Error, date};
 
-/// The device that computes.
+/// Where a pipeline computes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Device {
     /// The best that there is.
@@ -19,7 +20,7 @@ pub enum Device {
     Auto,
     /// The CPU.
     Cpu,
-    /// GPUs by their numbers; all of them if no number is given.
+    /// GPUs by their numbers; the first if no number is given. Nodes are placed on the first of them.
     Cuda(Vec<u32>),
 }
 
@@ -67,7 +68,7 @@ pub struct Options {
     pub device: Device,
     /// Threads that compute; by default as many as the machine runs at once.
     pub threads: Option<NonZeroUsize>,
-    /// Host memory that the run may take, in bytes; by default most of what is free.
+    /// Memory that the run may take, in bytes, on the host and on each device; by default most of what is free.
     pub memory_bytes: Option<u64>,
     /// Whether outputs may replace files that exist.
     pub overwrite: bool,
@@ -77,10 +78,11 @@ impl Options {
     /// What [`beamstream_engine::Plan::new`] wants to know.
     ///
     /// # Errors
-    /// [`Error::NoGpu`] if a GPU is asked for.
+    /// [`Error::NoGpu`] if a GPU is asked for that cannot be used.
     pub fn plan_options(&self) -> Result<PlanOptions, Error> {
-        let ops = self.backend()?;
+        let ops: Arc<dyn Backend> = Arc::new(CpuBackend::new(self.thread_count()));
         Ok(PlanOptions {
+            devices: self.devices(&ops)?,
             memory_bytes: self.memory_limit_bytes(),
             device_memory_bytes: self.memory_bytes,
             overwrite: self.overwrite,
@@ -94,10 +96,26 @@ impl Options {
         self.memory_bytes.unwrap_or_else(available_host_bytes)
     }
 
-    fn backend(&self) -> Result<Arc<dyn Backend>, Error> {
+    /// Opens the GPUs.
+    fn devices(&self, host: &Arc<dyn Backend>) -> Result<Vec<Arc<dyn OpsDevice>>, Error> {
+        let open = |number: u32| -> Result<Arc<dyn OpsDevice>, Error> {
+            let gpu = CudaDevice::open(number, host.clone()).map_err(|error| Error::NoGpu {
+                device: format!("cuda:{number}"),
+                cause: error.to_string(),
+            })?;
+            Ok(Arc::new(gpu))
+        };
         match &self.device {
-            Device::Auto | Device::Cpu => Ok(Arc::new(CpuBackend::new(self.thread_count()))),
-            cuda @ Device::Cuda(_) => Err(Error::NoGpu { device: cuda.to_string() }),
+            Device::Cpu => Ok(Vec::new()),
+            Device::Cuda(numbers) if numbers.is_empty() => Ok(vec![open(0)?]),
+            Device::Cuda(numbers) => numbers.iter().map(|&number| open(number)).collect(),
+            Device::Auto => match open(0) {
+                Ok(gpu) => Ok(vec![gpu]),
+                Err(error) => {
+                    tracing::info!("the CPU computes: {error}");
+                    Ok(Vec::new())
+                }
+            },
         }
     }
 

@@ -114,7 +114,7 @@ fn a_halt_ends_a_run_that_is_stuck() {
     run.drain();
     assert!(run.wait_timeout(Duration::from_millis(50)).is_none(), "the sink is held, so the run cannot end");
     run.halt();
-    open_gate();
+    open_gate("held");
     assert_eq!(run.wait().exit_code(), 130);
 }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use beamstream_core::IndexRange;
 use beamstream_cpu::percentiles;
+use beamstream_engine::PlanOptions;
 use beamstream_node::Registry;
 
 use super::graph::Spec;
 use super::{OutputRange, plan};
-use crate::{Error, Options};
+use crate::Error;
 
 /// Slices that are looked at.
 const SAMPLE_SLICES: u64 = 3;
@@ -17,7 +18,7 @@ const SAMPLE_SLICES: u64 = 3;
 pub(super) fn find(
     spec: &Spec<'_>,
     range: OutputRange,
-    run: &Options,
+    options: &PlanOptions,
     registry: &Arc<Registry>,
 ) -> Result<[f32; 2], Error> {
     let percents = match range {
@@ -25,7 +26,7 @@ pub(super) fn find(
         OutputRange::Percentiles(percents) => percents,
     };
     let graph = spec.sample_graph(sample_rows(spec.rows, spec.options.bin as u64), registry)?;
-    let plan = plan(&graph, run, registry)?;
+    let plan = plan(&graph, options, registry)?;
     let start =
         |error: std::io::Error| Error::Recon(format!("the grey levels could not be looked at: {error}"));
     let mut handle = plan.start().map_err(start)?;

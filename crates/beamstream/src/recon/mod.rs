@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use beamstream_core::{ElementType, IndexRange, Shape};
-use beamstream_engine::{Plan, PlanError};
+use beamstream_engine::{Plan, PlanError, PlanOptions};
 use beamstream_graph::{Errors, Graph};
 use beamstream_io::{OutputKind, Scan, ScanOptions, output_kind_of};
-use beamstream_node::Registry;
+use beamstream_node::{NodeErrorKind, Registry};
 use beamstream_ops::{Filter, Method, Padding};
 
 use crate::axis::{AxisFinding, find_axis};
@@ -101,7 +101,8 @@ pub struct PreparedRecon {
     pub axis: Option<AxisFinding>,
     /// Attenuations that become 0 and the highest integer, for integers.
     pub levels: Option<[f32; 2]>,
-    /// Passes over the scan: more than one where all rows together do not fit memory.
+    /// Passes over the scan: more than one where all rows together do not fit memory, and on a GPU, where one band of
+    /// rows comes while another one leaves.
     pub passes: usize,
     /// Frames of the scan.
     pub frames: usize,
@@ -136,26 +137,35 @@ pub fn prepare_recon(
     };
     let frames = scan.info().frames.len();
     drop(scan);
+    // Made once: it keeps the devices open.
+    let plan_options = run.plan_options()?;
     let mut spec = graph::Spec { options, sink, axis_px, rows: extent.rows, levels: None, band_rows: None };
     if let Some(range) = options.range.filter(|_| graph::is_integer(options.element)) {
-        spec.levels = Some(levels::find(&spec, range, run, registry)?);
+        spec.levels = Some(levels::find(&spec, range, &plan_options, registry)?);
     }
-    let (band_rows, passes) = passes::fit(&spec, run, registry)?;
+    let (band_rows, passes) = passes::fit(&spec, &plan_options, registry)?;
     spec.band_rows = band_rows;
     let graph = spec.graph(registry)?;
-    let plan = plan(&graph, run, registry)?;
+    let plan = plan(&graph, &plan_options, registry)?;
     let levels = spec.levels;
     Ok(PreparedRecon { graph, plan, axis, levels, passes, frames, shape: extent.volume, warnings })
 }
 
 /// The plan of a pipeline that no user wrote: its errors are told without places.
-fn plan(graph: &Graph, run: &Options, registry: &Arc<Registry>) -> Result<Plan, Error> {
-    Plan::new(graph, registry, &run.plan_options()?).map_err(|error| match error {
+fn plan(graph: &Graph, options: &PlanOptions, registry: &Arc<Registry>) -> Result<Plan, Error> {
+    Plan::new(graph, registry, options).map_err(no_plan)
+}
+
+fn no_plan(error: PlanError) -> Error {
+    match error {
         PlanError::Graph(errors) => without_places(&errors),
         // Texts of scan files and of the memory speak for themselves.
-        PlanError::Node { error, .. } => Error::Recon(error.full_text()),
+        PlanError::Node { ref error, .. } if error.kind() != NodeErrorKind::Internal => {
+            Error::Recon(error.full_text())
+        }
+        PlanError::Memory { error, .. } => Error::Recon(error.full_text()),
         other => other.into(),
-    })
+    }
 }
 
 fn without_places(errors: &Errors) -> Error {

@@ -66,6 +66,6 @@ fn tell(prepared: &PreparedRecon, console: &Console) {
         console.say(&format!("grey levels from {low} to {high} per pixel"));
     }
     if prepared.passes > 1 {
-        console.say(&format!("memory is short: {} passes over the scan", prepared.passes));
+        console.say(&format!("{} passes over the scan", prepared.passes));
     }
 }

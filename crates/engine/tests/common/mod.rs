@@ -10,6 +10,7 @@ use beamstream_engine::{Plan, PlanError, PlanOptions};
 use beamstream_graph::Graph;
 use beamstream_node::ImageReader;
 use beamstream_node::prelude::*;
+use beamstream_testkit::SimDevice;
 use serde_json::Value;
 
 /// Sends series of frames whose pixels hold the frame's number.
@@ -29,6 +30,9 @@ pub(crate) struct CountSourceConfig {
     /// Go on for ever.
     #[serde(default)]
     pub endless: bool,
+    /// Pixels are f32 rather than u32.
+    #[serde(default)]
+    pub float: bool,
 }
 
 fn one() -> u64 {
@@ -49,7 +53,8 @@ impl CountSource {
     fn header_of(&self, ordinal: u64) -> SeriesHeader {
         let size = self.0.size as usize;
         let id = SeriesId { number: ordinal, ordinal };
-        let mut header = SeriesHeader::frames(id, Format::frame(ElementType::U32, size, size));
+        let element = if self.0.float { ElementType::F32 } else { ElementType::U32 };
+        let mut header = SeriesHeader::frames(id, Format::frame(element, size, size));
         header.expected_frames = Some(self.0.frames);
         header
     }
@@ -73,7 +78,11 @@ impl Source for CountSource {
                     return Err(NodeError::io("the cable was cut"));
                 }
                 let mut lease = out.lease(header.format)?;
-                lease.elements_mut::<u32>()?.fill(number as u32);
+                if self.0.float {
+                    lease.elements_mut::<f32>()?.fill(number as f32);
+                } else {
+                    lease.elements_mut::<u32>()?.fill(number as u32);
+                }
                 ledger.receive(FrameId::new(number));
                 out.push(lease.freeze(BlockMeta::new(FrameId::new(number), Role::Projection)))?;
                 number += 1;
@@ -121,12 +130,19 @@ pub(crate) struct ProbeSinkConfig {
 pub(crate) struct ProbeSink(ProbeSinkConfig);
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
-static GATE: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
+/// Labels of the sinks that may go on.
+static OPEN: (Mutex<Vec<String>>, Condvar) = (Mutex::new(Vec::new()), Condvar::new());
 
-/// Lets gated sinks go on.
-pub(crate) fn open_gate() {
-    *GATE.0.lock().unwrap() = true;
-    GATE.1.notify_all();
+/// Lets a gated sink go on.
+pub(crate) fn open_gate(label: &str) {
+    OPEN.0.lock().unwrap().push(label.to_owned());
+    OPEN.1.notify_all();
+}
+
+/// The value of all pixels.
+fn uniform<T: Copy + PartialEq + std::fmt::Debug>(pixels: &[T]) -> T {
+    assert!(pixels.iter().all(|pixel| *pixel == pixels[0]), "a block of mixed pixels: {pixels:?}");
+    pixels[0]
 }
 
 impl ProbeSink {
@@ -160,15 +176,19 @@ impl Node for ProbeSink {
     fn process(&mut self, block: Block, _out: &mut Outlet) -> Result<(), NodeError> {
         let number = block.meta.frame.number;
         if self.0.gated {
-            let opened = GATE.1.wait_while(GATE.0.lock().unwrap(), |open| !*open).unwrap();
-            drop(opened);
+            let shut = |open: &mut Vec<String>| !open.contains(&self.0.label);
+            drop(OPEN.1.wait_while(OPEN.0.lock().unwrap(), shut).unwrap());
         }
         if self.0.fail_at == Some(number) {
             return Err(NodeError::io("no space left on the disk"));
         }
         let first = self.0.panic_at == Some(number) && PANICS.fetch_add(1, Ordering::Relaxed) == 0;
         assert!(!first, "a programming error");
-        self.note(Saw::Block { number, pixel: block.elements::<u32>()?[0], epoch: block.meta.epoch });
+        let pixel = match block.format().element {
+            ElementType::F32 => uniform(block.elements::<f32>()?) as u32,
+            _ => uniform(block.elements::<u32>()?),
+        };
+        self.note(Saw::Block { number, pixel, epoch: block.meta.epoch });
         Ok(())
     }
     fn end(&mut self, summary: &SeriesSummary, _out: &mut Outlet) -> Result<(), NodeError> {
@@ -227,11 +247,139 @@ impl Node for Add {
     }
 }
 
+/// Copies blocks on whatever device it is placed; can gather a whole series first, as a reconstruction does.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ComputeConfig {
+    /// Hand everything on at the end of the series.
+    #[serde(default)]
+    pub gather: bool,
+    /// Send each block as a preview, too.
+    #[serde(default)]
+    pub previews: bool,
+}
+
+pub(crate) struct Compute {
+    config: ComputeConfig,
+    ops: Arc<dyn beamstream_ops::Backend>,
+    gathered: Vec<Block>,
+}
+
+impl NodeConfig for ComputeConfig {
+    const KIND: &'static str = "compute";
+    const CLASS: KindClass = KindClass::Step;
+    const COMPUTES: bool = true;
+    type Node = Compute;
+    fn build(self, cx: &BuildContext) -> Result<Compute, BuildError> {
+        Ok(Compute { config: self, ops: cx.ops.clone(), gathered: Vec::new() })
+    }
+}
+
+impl Compute {
+    fn copy(&self, block: &Block, out: &Outlet) -> Result<Block, NodeError> {
+        let mut lease = out.lease(block.format())?;
+        self.ops
+            .rescale(block, [0.0, 1.0], &mut lease)
+            .map_err(|error| NodeError::because(NodeErrorKind::Internal, "not computed", error))?;
+        Ok(lease.freeze(block.meta))
+    }
+}
+
+impl Node for Compute {
+    fn negotiate(&self, header: &SeriesHeader) -> Result<Negotiated, NodeError> {
+        let frames = if self.config.gather { header.expected_frames.unwrap_or(1) as usize } else { 0 };
+        Ok(Negotiated {
+            keeps_blocks: frames,
+            likes_blocks: frames,
+            writes_blocks: 1 + usize::from(self.config.previews),
+            ..Negotiated::unchanged(header)
+        })
+    }
+    fn begin(&mut self, _header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
+        Ok(())
+    }
+    fn process(&mut self, block: Block, out: &mut Outlet) -> Result<(), NodeError> {
+        if self.config.previews && out.wants_previews() {
+            let look = self.copy(&block, out)?;
+            out.preview(look)?;
+        }
+        if self.config.gather {
+            self.gathered.push(block);
+            return Ok(());
+        }
+        let copy = self.copy(&block, out)?;
+        out.push(copy)
+    }
+    fn end(&mut self, _summary: &SeriesSummary, out: &mut Outlet) -> Result<(), NodeError> {
+        for block in std::mem::take(&mut self.gathered) {
+            let copy = self.copy(&block, out)?;
+            out.push(copy)?;
+        }
+        Ok(())
+    }
+}
+
+/// Hands blocks on as they are.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PassConfig {}
+
+pub(crate) struct Pass;
+
+impl NodeConfig for PassConfig {
+    const KIND: &'static str = "pass";
+    const CLASS: KindClass = KindClass::Step;
+    type Node = Pass;
+    fn build(self, _cx: &BuildContext) -> Result<Pass, BuildError> {
+        Ok(Pass)
+    }
+}
+
+impl Node for Pass {
+    fn negotiate(&self, header: &SeriesHeader) -> Result<Negotiated, NodeError> {
+        Ok(Negotiated::unchanged(header))
+    }
+    fn begin(&mut self, _header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
+        Ok(())
+    }
+    fn process(&mut self, block: Block, out: &mut Outlet) -> Result<(), NodeError> {
+        out.push(block)
+    }
+    fn end(&mut self, _summary: &SeriesSummary, _out: &mut Outlet) -> Result<(), NodeError> {
+        Ok(())
+    }
+    fn forwards(&self) -> bool {
+        true
+    }
+}
+
+/// A viewer: takes looks at unfinished work.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LookSinkConfig {
+    /// Name under which it writes down.
+    pub label: String,
+}
+
+impl NodeConfig for LookSinkConfig {
+    const KIND: &'static str = "look_sink";
+    const CLASS: KindClass = KindClass::Sink;
+    const PREVIEWS: bool = true;
+    type Node = ProbeSink;
+    fn build(self, _cx: &BuildContext) -> Result<ProbeSink, BuildError> {
+        let label = self.label;
+        Ok(ProbeSink(ProbeSinkConfig { label, fail_at: None, panic_at: None, refuse: None, gated: false }))
+    }
+}
+
 pub(crate) fn registry() -> Arc<Registry> {
     let mut registry = Registry::default();
     registry.source::<CountSourceConfig>();
     registry.node::<ProbeSinkConfig>();
     registry.node::<AddConfig>();
+    registry.node::<ComputeConfig>();
+    registry.node::<LookSinkConfig>();
+    registry.node::<PassConfig>();
     Arc::new(registry)
 }
 
@@ -246,6 +394,13 @@ impl ImageReader for NoImages {
 pub(crate) fn options(memory_bytes: u64) -> PlanOptions {
     let ops = Arc::new(beamstream_cpu::CpuBackend::new(1));
     PlanOptions { memory_bytes, ..PlanOptions::new(ops, Arc::new(NoImages)) }
+}
+
+/// Plans a launch line with a device.
+pub(crate) fn plan_on(line: &str, device: &Arc<SimDevice>, options: PlanOptions) -> Result<Plan, PlanError> {
+    let registry = registry();
+    let graph = Graph::launch(line, &registry, &|_| None).unwrap_or_else(|errors| panic!("{errors}"));
+    Plan::new(&graph, &registry, &PlanOptions { devices: vec![device.clone()], ..options })
 }
 
 /// Plans a launch line.
