@@ -44,6 +44,7 @@ pub use recon::{OutputRange, PreparedRecon, ReconOptions, RotationAxisChoice, pr
 pub use views::with_views;
 
 pub use beamstream_core::{ElementType, FrameCounts, IndexRange, Role, SeriesHeader};
+pub use beamstream_cuda::{GpuReport, LibraryReport, Probe as GpuProbe, probe as probe_gpus};
 pub use beamstream_engine::{
     ExitCode, Explanation, Plan, PlanError, PlanOptions, Report, RunHandle, RunState, SeriesReport,
     SetFailure, Status, available_host_bytes, parse_bytes, show_bytes,

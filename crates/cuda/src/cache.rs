@@ -25,6 +25,11 @@ impl DiskCache {
         Self { folder: root.map(|root| root.join("beamstream/kernels")) }
     }
 
+    /// Where the files lie.
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
     /// The code that is stored under this number.
     pub(crate) fn load(&self, number: u128) -> Option<Vec<u8>> {
         let mut bytes = std::fs::read(self.folder.as_deref()?.join(file_name(number))).ok()?;

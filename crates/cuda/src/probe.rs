@@ -1,9 +1,10 @@
 //! What this machine has of CUDA, and what is missing costs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use beamstream_buffer::DeviceId;
 
+use crate::cache::DiskCache;
 use crate::driver::Driver;
 use crate::error::CudaError;
 use crate::gpu::GpuProperties;
@@ -50,6 +51,8 @@ pub struct Probe {
     pub libraries: Vec<LibraryReport>,
     /// The GPUs.
     pub gpus: Vec<GpuReport>,
+    /// Where compiled kernels are kept; `None` if the user has no folder for it.
+    pub kernel_cache: Option<PathBuf>,
 }
 
 /// Looks for CUDA. It opens libraries, but starts no work on a GPU and takes no memory of it.
@@ -84,7 +87,7 @@ pub fn probe() -> Probe {
     let ordinals = driver.as_ref().map_or(0..0, |driver| 0..driver.gpu_count());
     let gpus =
         driver.iter().flat_map(|driver| ordinals.clone().filter_map(|ordinal| report(driver, ordinal).ok()));
-    Probe { libraries, gpus: gpus.collect() }
+    Probe { libraries, gpus: gpus.collect(), kernel_cache: DiskCache::of_user().folder().map(Path::to_owned) }
 }
 
 fn found_driver(driver: &Driver) -> LibraryFound {

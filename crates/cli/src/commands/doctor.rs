@@ -1,5 +1,6 @@
 //! `doctor`: what this machine has, what is missing, and what that costs.
 
+mod gpu;
 mod probe;
 
 use std::fmt::Write;

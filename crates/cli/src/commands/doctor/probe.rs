@@ -1,11 +1,11 @@
 //! Looks at the machine. Reads files of the system and changes nothing.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use beamstream::{available_host_bytes, show_bytes};
+use beamstream::{available_host_bytes, probe_gpus, show_bytes};
 use io_uring::IoUring;
 
-use super::Finding;
+use super::{Finding, gpu};
 
 /// Memory under which small detectors only can be reconstructed.
 const LITTLE_MEMORY_BYTES: u64 = 4 << 30;
@@ -16,7 +16,7 @@ const ENOUGH_LOCKED_BYTES: u64 = 64 << 20;
 
 /// Everything that matters to a run.
 pub(super) fn all() -> Vec<Finding> {
-    vec![
+    let mut findings = vec![
         Finding::good("version", env!("CARGO_PKG_VERSION")),
         cpu(),
         simd(),
@@ -25,8 +25,9 @@ pub(super) fn all() -> Vec<Finding> {
         locked_memory(),
         open_files(),
         io_uring(),
-        gpu(),
-    ]
+    ];
+    findings.extend(gpu::all(&probe_gpus()));
+    findings
 }
 
 fn cpu() -> Finding {
@@ -91,8 +92,7 @@ fn huge_pages() -> Finding {
 }
 
 fn locked_memory() -> Finding {
-    let costs =
-        "pinned buffers for GPUs and registered buffers for disks will need more than this (ulimit -l)";
+    let costs = "buffers that a disk reads and writes by itself will need more than this (ulimit -l)";
     match limit("Max locked memory") {
         None => Finding::good("locked memory", "unlimited"),
         Some(bytes) if bytes >= ENOUGH_LOCKED_BYTES => Finding::good("locked memory", show_bytes(bytes)),
@@ -116,35 +116,6 @@ fn io_uring() -> Finding {
         Ok(_ring) => Finding::good("io_uring", "allowed"),
         Err(error) => Finding::missing("io_uring", format!("refused: {error}"), costs),
     }
-}
-
-fn gpu() -> Finding {
-    let costs = "nothing in this version: everything is computed on the CPU, GPU nodes are not part of it";
-    let driver = read("/proc/driver/nvidia/version");
-    let library = library("libcuda.so.1");
-    match (library, driver.lines().next()) {
-        (Some(path), driver) => {
-            let driver = driver.map_or_else(String::new, |driver| format!(", {driver}"));
-            Finding::limited("gpu", format!("CUDA driver at {}{driver}", path.display()), costs)
-        }
-        (None, _) => Finding::missing("gpu", "no CUDA driver (libcuda.so.1)", costs),
-    }
-}
-
-/// A shared library, where the loader would look for it.
-fn library(name: &str) -> Option<PathBuf> {
-    let set = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let usual = [
-        "/usr/lib/x86_64-linux-gnu",
-        "/usr/lib/aarch64-linux-gnu",
-        "/usr/lib64",
-        "/usr/lib",
-        "/usr/local/cuda/compat",
-        "/usr/local/nvidia/lib64",
-        "/usr/lib/wsl/lib",
-    ];
-    let folders = std::env::split_paths(&set).chain(usual.iter().map(PathBuf::from));
-    folders.map(|folder| folder.join(name)).find(|path| path.exists())
 }
 
 /// A soft limit of this process; `None` if it has none.
