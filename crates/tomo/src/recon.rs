@@ -224,7 +224,7 @@ impl Node for Recon {
         let Some(mut finished) = self.finished.take() else { return Ok(()) };
         let agreed = self.negotiate(finished.session.header())?;
         let spec = self.spec_for(&finished.session)?;
-        out.begin(agreed.output, agreed.writes_blocks)?;
+        out.begin_with(agreed.output, agreed.writes_blocks, agreed.likes_blocks)?;
         finished.session.make_again(spec, out)?;
         finished.session.complete(out)?;
         out.end(finished.summary.clone())?;
