@@ -107,10 +107,10 @@ fn preload_companions(path: &Path) {
 
 /// Where a library that the loader found by name lies, by the kernel's list of mappings.
 fn mapped_path(path: &Path) -> Option<PathBuf> {
-    let name = path.file_name()?.to_string_lossy().into_owned();
+    let name = path.file_name()?.to_string_lossy().split_inclusive(".so").next()?.to_owned() + ".";
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let paths = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
-    // The file may carry a longer version than the name by which it is opened.
+    // The file may carry another version than the name by which it is opened: libcuda.so.580.95.05.
     let is_it = |path: &&Path| path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(&name));
     paths.filter(is_it).map(Path::to_owned).next()
 }
