@@ -134,13 +134,14 @@ pub(crate) enum Command {
 /// On what a pipeline runs.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ComputeArgs {
-    /// Device that computes: auto, cpu or cuda[:N[,M…]]; this version computes on the CPU
+    /// Device that computes: auto (the first GPU that can be used, else the CPU), cpu, or cuda[:N[,M…]]
     #[arg(long, default_value = "auto", value_name = "DEVICE", help_heading = "Computing")]
     pub(crate) device: Device,
     /// Threads that compute [default: as many as the machine runs at once]
     #[arg(long, value_name = "N", value_parser = parse::threads, help_heading = "Computing")]
     pub(crate) threads: Option<NonZeroUsize>,
-    /// Host memory that may be taken, in bytes or with a unit, as in 8GiB [default: most of what is free]
+    /// Memory that may be taken, of the host and of each GPU, in bytes or with a unit, as in 8GiB [default: most of
+    /// what is free]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help_heading = "Computing")]
     pub(crate) memory: Option<u64>,
 }

@@ -116,6 +116,19 @@ pub(crate) fn tell_series(report: &Report, console: &Console) {
     }
 }
 
+/// Where a run was computed, and the energy that it took where a device tells.
+pub(crate) fn work(report: &Report) -> String {
+    let mut devices: Vec<&str> = report.nodes.iter().map(|node| node.device.as_str()).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    // The ends of a pipeline are on the CPU always.
+    if devices.len() > 1 {
+        devices.retain(|device| *device != "cpu");
+    }
+    let energy = report.energy_joules.map_or_else(String::new, |joules| format!(", {joules:.0} J"));
+    format!("on {}{energy}", devices.join(", "))
+}
+
 fn series_line(series: &SeriesReport) -> String {
     let frames = &series.frames;
     // Writing into a text cannot fail.

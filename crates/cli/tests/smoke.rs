@@ -209,3 +209,39 @@ fn the_demo_leaves_a_volume() {
     assert!(text.contains("volume.h5") && text.contains("report.json"), "{text}");
     assert!(folder.path().join("out/volume.h5").metadata().unwrap().len() >= 32 * 32 * 4);
 }
+
+/// Runs the program as on a machine whose GPUs are all hidden.
+fn without_gpu(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_beamstream"))
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("RUST_LOG")
+        .env("CUDA_VISIBLE_DEVICES", "")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn without_a_gpu_the_cpu_computes_and_says_so_once() {
+    let folder = tempdir().unwrap();
+    std::fs::write(folder.path().join("mine.yaml"), PIPELINE).unwrap();
+    let output = without_gpu(folder.path(), &["run", "mine.yaml", "-v"]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert_eq!(text.matches("the CPU computes").count(), 1, "{text}");
+    let quiet = without_gpu(folder.path(), &["run", "mine.yaml", "--overwrite"]);
+    assert!(!stderr(&quiet).contains("the CPU computes"), "{}", stderr(&quiet));
+}
+
+#[test]
+fn a_gpu_that_is_not_there_is_refused_in_one_line() {
+    let folder = tempdir().unwrap();
+    std::fs::write(folder.path().join("mine.yaml"), PIPELINE).unwrap();
+    for device in ["cuda", "cuda:0", "cuda:63"] {
+        let output = without_gpu(folder.path(), &["run", "mine.yaml", "--device", device]);
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("cuda") && text.trim_end().lines().count() == 1, "{text}");
+        assert!(!folder.path().join("v.npy").exists());
+    }
+}

@@ -43,7 +43,10 @@ impl Extent {
             ));
         }
         if !self.rows.is_multiple_of(self.bands) {
-            return Err(format!("--rows: expected a multiple of {}, found {}", self.bands, self.rows));
+            return Err(format!(
+                "--bands: expected a divisor of the {} rows, found {}",
+                self.rows, self.bands
+            ));
         }
         Ok(())
     }

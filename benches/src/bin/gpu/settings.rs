@@ -75,6 +75,7 @@ Options:
   --columns N   detector columns, 2048     --rows N      detector rows, 2048
   --angles N    projections, 1800          --repeats N   runs after the one that warms up, 3
   --copies N    symmetry of the phantom, even, divides twice the projections, 8
+  --bands N     passes over the rows, divides them, 8
   --device D    auto, cpu or cuda:N        --out FOLDER  where gpu-bench.md and .json go, .
   --commit C    what the results say of the program
   --small       sizes that take seconds, for trying out";
@@ -96,7 +97,7 @@ impl Settings {
     /// Reads the command line; `None` if help is wanted.
     pub(crate) fn parse(arguments: &[String]) -> Result<Option<Self>, String> {
         let mut settings = Self {
-            extent: Extent { columns: 2048, rows: 2048, angles: 1800, copies: 8, bands: 4 },
+            extent: Extent { columns: 2048, rows: 2048, angles: 1800, copies: 8, bands: 8 },
             repeats: 3,
             device: Device::Cuda(vec![0]),
             out: PathBuf::from("."),
@@ -120,6 +121,7 @@ impl Settings {
                 "--rows" => settings.extent.rows = number(value()?)?,
                 "--angles" => settings.extent.angles = number(value()?)?,
                 "--copies" => settings.extent.copies = number(value()?)?,
+                "--bands" => settings.extent.bands = number(value()?)?,
                 "--repeats" => settings.repeats = number(value()?)? as u64,
                 "--device" => {
                     settings.device = value()?.parse().map_err(|error| format!("--device: {error}"))?;

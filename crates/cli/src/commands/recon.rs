@@ -8,7 +8,7 @@ use crate::args::ReconArgs;
 use crate::console::Console;
 use crate::drive::{Drive, drive};
 use crate::failure::Failure;
-use crate::figures::ReconFigures;
+use crate::figures::{ReconFigures, work};
 use crate::view::Show;
 
 pub(super) fn recon(args: &ReconArgs, console: &Console) -> Result<u8, Failure> {
@@ -26,9 +26,10 @@ pub(super) fn recon(args: &ReconArgs, console: &Console) -> Result<u8, Failure> 
         let rate = (z * y * x) as f64 / seconds;
         let slices = if z == 1 { "slice" } else { "slices" };
         console.say(&format!(
-            "{}: {z} {slices} of {y} x {x} in {seconds:.2} s, {:.1} million voxels/s",
+            "{}: {z} {slices} of {y} x {x} in {seconds:.2} s, {:.1} million voxels/s, {}",
             args.output.display(),
-            rate * 1e-6
+            rate * 1e-6,
+            work(&report)
         ));
     }
     Ok(report.exit_code())

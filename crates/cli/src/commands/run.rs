@@ -8,7 +8,7 @@ use crate::args::{HowArgs, LaunchArgs, RunArgs};
 use crate::console::Console;
 use crate::drive::{Drive, drive};
 use crate::failure::Failure;
-use crate::figures::{StreamFigures, tell_series};
+use crate::figures::{StreamFigures, tell_series, work};
 use crate::view::Show;
 
 pub(super) fn run(args: &RunArgs, console: &Console) -> Result<u8, Failure> {
@@ -29,6 +29,7 @@ fn start(graph: &Graph, how: &HowArgs, registry: &Arc<Registry>, console: &Conso
     let how = Drive { report: how.results.report.as_deref(), show };
     let driven = drive(plan, console, &StreamFigures::new(console), &how)?;
     tell_series(&driven.report, console);
+    console.say(&format!("computed {}", work(&driven.report)));
     Ok(driven.report.exit_code())
 }
 
