@@ -8,7 +8,7 @@
 // Grid (chunk of 32 lanes, u, v, lane), complex. Frequencies along u and v are modulo GRID.
 //
 // Constants: GRID points along an axis; HALF, the highest frequency of a spectrum; MAX_BATCH projections;
-// WEIGHT_STEPS of the table of weights.
+// WEIGHT_STEPS of the table of weights; LISTED_TOGETHER blocks of a list that one thread block looks at.
 //
 // Source: J. D. O'Sullivan, IEEE Trans. Med. Imaging 4 (1985) 200 (gridding for tomography).
 
@@ -19,8 +19,6 @@ constexpr int TAPS = 4;
 constexpr int TILE = 4;
 constexpr int TILES = (GRID + TILE - 1) / TILE;
 constexpr int WARP = 32;
-// Blocks of the lists that a thread block of `fourier_samples` looks at.
-constexpr int LISTED_TOGETHER = 16;
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr bool WHOLE_TILES = GRID % TILE == 0;
 
@@ -122,7 +120,7 @@ __device__ inline void for_images(int first_u, int first_v, int edge, F f) {
     for (int u = first_u; u >= first_u - GRID; u -= GRID) {
         for (int v = first_v; v >= first_v - GRID; v -= GRID) {
             // Samples reach two points past half of the grid.
-            if (u <= GRID / 2 + 2 && u + edge >= -GRID / 2 && v <= GRID / 2 + 2 && v + edge >= -GRID / 2) {
+            if (u <= GRID / 2 + 2 && u + edge > -GRID / 2 - 2 && v <= GRID / 2 + 2 && v + edge > -GRID / 2 - 2) {
                 f(u, v);
             }
         }
