@@ -219,10 +219,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// The slices of a chunk, each (y, x); null where one is not wanted.
+// The slices of the rows of a chunk, each (y, x); null where one is not wanted.
 struct Slices {
-    float* of_row[ROWS];
+    float* of_row[64];
 };
+static_assert(ROWS <= 64, "a chunk has no more rows");
 
 // Columns and slices in shared memory, so that all lanes of a warp are in different banks.
 constexpr int OUT_ROW = TILE_X + 4;

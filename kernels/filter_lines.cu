@@ -4,12 +4,13 @@
 // apart. A block transforms a few sequences, multiplies them, transforms them back and writes them as lines.
 //
 // Compiled for: ROWS (rows of a chunk), PARTS (lines of a projection: 1 or 2), COLUMNS of a row, PADDED length of a
-// transform (at least 2 * COLUMNS), FACTORS whose product it is, PAIRS of a block, EDGE_PADDING (0 or 1), TILTED
-// (1 if rows are moved before they become lines).
+// transform (at least 2 * COLUMNS), FACTORS whose product it is, PAIRS of rows and THREADS of a block, EDGE_PADDING (0 or
+// 1), TILTED (1 if rows are moved before they become lines).
+//
+// Source: A. C. Kak, M. Slaney, "Principles of Computerized Tomographic Imaging" (1988), section 3.3.
 #include "fft.cuh"
 #include "lines.cuh"
 
-constexpr int THREADS = 256;
 constexpr int WARP = 32;
 using Forward = Fft<PAIRS, THREADS, -1, 1, FACTORS>;
 using Backward = Fft<PAIRS, THREADS, 1, 1, FACTORS>;
@@ -17,12 +18,18 @@ static_assert(Forward::LENGTH == PADDED, "the factors make the length");
 
 // Raises `peak` (bits of a float, at first 0) to the largest finite magnitude of `values`. Any blocks of whole warps.
 extern "C" __global__ void largest_value(const float* __restrict__ values, size_t count, unsigned* peak) {
+    // Loads of a thread that are on their way together.
+    constexpr int LOADS = 8;
+    const size_t step = size_t(gridDim.x) * blockDim.x;
     unsigned largest = 0;
-    size_t step = size_t(gridDim.x) * blockDim.x;
-    for (size_t at = size_t(blockIdx.x) * blockDim.x + threadIdx.x; at < count; at += step) {
-        float magnitude = fabsf(values[at]);
-        // Floats that are not negative are ordered like their bits.
-        largest = max(largest, is_finite(magnitude) ? __float_as_uint(magnitude) : 0u);
+    for (size_t first = size_t(blockIdx.x) * blockDim.x + threadIdx.x; first < count; first += LOADS * step) {
+#pragma unroll
+        for (int load = 0; load < LOADS; ++load) {
+            size_t at = first + load * step;
+            float magnitude = at < count ? fabsf(values[at]) : 0.0f;
+            // Floats that are not negative are ordered like their bits.
+            largest = max(largest, is_finite(magnitude) ? __float_as_uint(magnitude) : 0u);
+        }
     }
     largest = __reduce_max_sync(0xffffffffu, largest);
     if (threadIdx.x % WARP == 0 && largest != 0) {
@@ -66,21 +73,23 @@ __device__ inline float2 moved_apart(float2 up, float2 down, int k, const double
 // spectra   room for PADDED values of each sequence of the launch
 // peak      largest value of the pixels and of those of all projections that share their scale
 // gain      most that filter and weights make of it
+// cos, sin  of the angle
 // lines     from the first line of the projection on
-// scales    what each of these lines is to be multiplied with
+// rays, scales  of each of these lines: its direction, and what it is to be multiplied with
 //
 // Blocks of THREADS threads for PAIRS pairs of rows: grid (chunks * ROWS / 2 / PAIRS).
 // Shared memory: Forward::SHARED pairs of floats.
 extern "C" __global__ void __launch_bounds__(THREADS)
     filter_lines(const float* __restrict__ pixels, int rows, float weight, const float* __restrict__ response,
                  const float2* __restrict__ roots, const double* __restrict__ by, float2* spectra,
-                 const unsigned* __restrict__ peak, float gain, f16* __restrict__ lines,
-                 float* __restrict__ scales) {
+                 const unsigned* __restrict__ peak, float gain, double cos, double sin, f16* __restrict__ lines,
+                 Ray* __restrict__ rays, float* __restrict__ scales) {
     extern __shared__ float2 shared[];
     const int first_row = blockIdx.x * PAIRS * 2, chunk = first_row / ROWS;
     const int chunks = gridDim.x * PAIRS * 2 / ROWS;
     const float scale = half_scale(__uint_as_float(*peak) * gain);
     if (blockIdx.x == 0 && threadIdx.x < PARTS) {
+        rays[threadIdx.x] = {cos, sin};
         scales[threadIdx.x] = 1.0f / scale;
     }
     float2* const spectrum = spectra + size_t(blockIdx.x) * PAIRS * PADDED;

@@ -1,6 +1,6 @@
-// Fewer bits for slices: f32 to u16, u8 or f16.
+// Fewer bits for slices: f32 to u16, u8, f16 or as it is.
 //
-// Compiled for: OUTPUT (u16, u8 or f16 of element.cuh).
+// Compiled for: OUTPUT (u16, u8, f16 or f32 of element.cuh).
 #include "element.cuh"
 
 // Voxels of a thread.
@@ -18,10 +18,15 @@ struct Convert {
     }
 };
 
+// Floats are converted as they are.
 template <>
 struct Convert<f16> {
-    // Floats are converted as they are.
     static __device__ f16 from(float value, float, float, float) { return to_half(value); }
+};
+
+template <>
+struct Convert<f32> {
+    static __device__ f32 from(float value, float, float, float) { return value; }
 };
 
 // from     voxels, f32

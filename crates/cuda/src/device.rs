@@ -5,6 +5,7 @@ use std::sync::Arc;
 use beamstream_buffer::{Allocator, DeviceId};
 use beamstream_ops::{Backend, Device, OpError, Transfer};
 
+use crate::backend::CudaBackend;
 use crate::driver::Driver;
 use crate::error::CudaError;
 use crate::gpu::Gpu;
@@ -51,9 +52,8 @@ impl Device for CudaDevice {
         )
     }
 
-    fn backend(&self, _node: &str) -> Result<Arc<dyn Backend>, OpError> {
-        let _ = &self.host;
-        Err(OpError::Device { device: self.id(), cause: "there are no operations for it yet".to_owned() })
+    fn backend(&self, node: &str) -> Result<Arc<dyn Backend>, OpError> {
+        Ok(Arc::new(CudaBackend::new(&self.gpu, node, self.host.clone())?))
     }
 
     fn transfer(&self, node: &str) -> Result<Box<dyn Transfer>, OpError> {

@@ -5,12 +5,14 @@
 
 mod access;
 mod args;
+mod backend;
 mod cache;
 mod device;
 mod device_buffer;
 mod driver;
 mod error;
 mod fence;
+mod fft;
 mod gpu;
 mod kernel;
 mod kernels;
@@ -18,9 +20,11 @@ mod library;
 mod memory;
 mod nvml;
 mod nvrtc;
+mod ops;
 mod pages;
 mod pinned;
 mod probe;
+mod recon;
 mod source;
 mod staging;
 mod status;
@@ -32,6 +36,7 @@ pub use cudarc::driver::sys;
 
 pub use access::Access;
 pub use args::Args;
+pub use backend::CudaBackend;
 pub use device::CudaDevice;
 pub use device_buffer::DeviceBuffer;
 pub use driver::Driver;
