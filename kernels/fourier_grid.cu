@@ -232,7 +232,8 @@ extern "C" __global__ void __launch_bounds__(128)
 constexpr int SEGMENT = WARP;
 struct Staged {
     int samples[2 * SEGMENT];
-    Weights weights[2 * SEGMENT];
+    float4 weights_u[2 * SEGMENT];
+    float4 weights_v[2 * SEGMENT];
 };
 
 // Samples whose values are loaded together.
@@ -270,8 +271,10 @@ extern "C" __global__ void __launch_bounds__(128, 5)
             return entry;
         };
         auto stage = [&](int segment, const Entry& entry) {
-            staged.samples[segment % 2 * SEGMENT + lane] = entry.sample;
-            staged.weights[segment % 2 * SEGMENT + lane] = entry.weights;
+            const int place = segment % 2 * SEGMENT + lane;
+            staged.samples[place] = entry.sample;
+            staged.weights_u[place] = entry.weights.u;
+            staged.weights_v[place] = entry.weights.v;
         };
         auto load = [&](float2 (&group)[GROUP], int first) {
 #pragma unroll
@@ -303,9 +306,10 @@ extern "C" __global__ void __launch_bounds__(128, 5)
         auto add = [&](const float2 (&group)[GROUP], int first) {
 #pragma unroll
             for (int i = 0; i < GROUP; ++i) {
-                const Weights by = staged.weights[(first + i) % (2 * SEGMENT)];
-                const float along_u[TILE] = {by.u.x, by.u.y, by.u.z, by.u.w};
-                const float along_v[TILE] = {by.v.x, by.v.y, by.v.z, by.v.w};
+                const int place = (first + i) % (2 * SEGMENT);
+                const float4 by_u = staged.weights_u[place], by_v = staged.weights_v[place];
+                const float along_u[TILE] = {by_u.x, by_u.y, by_u.z, by_u.w};
+                const float along_v[TILE] = {by_v.x, by_v.y, by_v.z, by_v.w};
 #pragma unroll
                 for (int u = 0; u < TILE; ++u) {
                     const float re = along_u[u] * group[i].x, im = along_u[u] * group[i].y;

@@ -26,7 +26,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("phantom", &[]),
     ("tomo", &["core", "buffer", "ops", "node", "phantom"]),
     ("flow", &["core", "buffer", "node"]),
-    ("beamstream", &["core", "buffer", "ops", "cpu", "cuda", "node", "graph", "engine", "zmq", "io", "tomo", "flow"]),
+    (
+        "beamstream",
+        &["core", "buffer", "ops", "cpu", "cuda", "node", "graph", "engine", "zmq", "io", "tomo", "flow"],
+    ),
     ("server", &["core", "buffer", "node", "engine"]),
     ("wire", &["core"]),
     ("sim", &["core", "io", "phantom", "wire"]),
@@ -35,7 +38,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "benches",
         &[
-            "core", "buffer", "ops", "cpu", "node", "graph", "engine", "codec", "zmq", "phantom", "tomo", "flow",
+            "core",
+            "buffer",
+            "ops",
+            "cpu",
+            "node",
+            "graph",
+            "engine",
+            "codec",
+            "zmq",
+            "phantom",
+            "tomo",
+            "flow",
             "beamstream",
         ],
     ),
@@ -45,7 +59,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// Which of our own packages the tests of each one use besides. All may use `testkit` and `phantom`.
 const TEST_ARROWS: &[(&str, &[&str])] =
-    &[("engine", &["cpu"]), ("zmq", &["wire"]), ("tests", &["beamstream", "core", "graph", "node", "sim"])];
+    &[("cuda", &["cpu"]), ("engine", &["cpu"]), ("zmq", &["wire"]), ("tests", &["beamstream", "core", "graph", "node", "sim"])];
 
 /// Crates of others that only these packages use.
 const RESERVED: &[(&str, &[&str])] = &[

@@ -188,13 +188,14 @@ impl Scan {
     }
 }
 
-/// Root mean square of the difference, over the range of what is expected.
+/// Root mean square of the difference, over the range of what is expected; over its magnitude where all is the same.
 fn difference(found: &[f32], expected: &[f32]) -> f64 {
     assert_eq!(found.len(), expected.len());
     let squares: f64 = found.iter().zip(expected).map(|(a, b)| f64::from(a - b).powi(2)).sum();
     let (low, high) =
         expected.iter().fold((f32::MAX, f32::MIN), |(low, high), value| (low.min(*value), high.max(*value)));
-    (squares / found.len() as f64).sqrt() / f64::from(high - low)
+    let scale = if high > low { high - low } else { high.abs() };
+    (squares / found.len() as f64).sqrt() / f64::from(scale)
 }
 
 #[test]
