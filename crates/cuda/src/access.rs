@@ -6,6 +6,7 @@ use beamstream_buffer::{Block, Fence, LeaseMut, MemoryKind, Stream};
 use cudarc::driver::sys::CUdeviceptr;
 
 use crate::error::CudaError;
+use crate::nvtx::Range;
 use crate::pinned::wait_until_pinned;
 use crate::stream::CudaStream;
 
@@ -24,6 +25,8 @@ use crate::stream::CudaStream;
 #[must_use = "the fence is recorded when the access ends: keep it until the work is enqueued"]
 pub struct Access<'a> {
     stream: &'a CudaStream,
+    /// Shows in profilers which node enqueues.
+    _range: Range,
     reads: Vec<&'a Block>,
     writes: Vec<&'a mut LeaseMut>,
 }
@@ -35,7 +38,8 @@ impl<'a> Access<'a> {
     /// [`CudaError::Lost`] if the device is.
     pub fn new(stream: &'a CudaStream) -> Result<Self, CudaError> {
         stream.gpu().check()?;
-        Ok(Self { stream, reads: Vec::new(), writes: Vec::new() })
+        let range = Range::new(stream.name());
+        Ok(Self { stream, _range: range, reads: Vec::new(), writes: Vec::new() })
     }
 
     /// Adds a block that is read.

@@ -13,6 +13,7 @@ use crate::fence::EventPool;
 use crate::kernel::Modules;
 use crate::nvml::Meter;
 use crate::status::{check, ignore};
+use crate::trace::Recorder;
 
 /// What a GPU is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +68,7 @@ pub struct Gpu {
     events: EventPool,
     modules: Modules,
     meter: OnceLock<Option<Meter>>,
+    recorder: Recorder,
     failure: OnceLock<CudaError>,
 }
 
@@ -119,6 +121,7 @@ impl Gpu {
             events: EventPool::default(),
             modules: Modules::new(HashMap::new()),
             meter: OnceLock::new(),
+            recorder: Recorder::default(),
             failure: OnceLock::new(),
         };
         gpu.bind()?;
@@ -237,6 +240,10 @@ impl Gpu {
         &self.events
     }
 
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
     pub(crate) fn modules(&self) -> &Modules {
         &self.modules
     }
@@ -257,6 +264,7 @@ impl Drop for Gpu {
     fn drop(&mut self) {
         if self.bind().is_ok() {
             self.events.clear();
+            self.recorder.clear();
             crate::kernel::unload(&self.modules);
         }
         // SAFETY: retained once by `new`; nothing that was made in the context lives longer than the last `Arc`.

@@ -294,26 +294,28 @@ impl CudaStream {
         kernel.allow_shared(grid)?;
         let ([x, y, z], [i, j, k]) = (grid.blocks, grid.threads);
         let mut addresses = args.addresses();
-        // SAFETY: the handles are alive, the arguments were compared with the parameters, their addresses live until
-        // the call returns, and what the kernel touches is by the promise of the caller.
-        let status = unsafe {
-            sys::cuLaunchKernel(
-                kernel.raw(),
-                x,
-                y,
-                z,
-                i,
-                j,
-                k,
-                grid.shared_bytes,
-                self.raw(),
-                addresses.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
-        };
-        match check(self.gpu().id(), "cuLaunchKernel", status) {
-            Err(CudaError::Call { cause, .. }) => Err(kernel.refuse(grid, cause)),
-            other => other,
-        }
+        self.traced(&kernel.name, || {
+            // SAFETY: the handles are alive, the arguments were compared with the parameters, their addresses live
+            // until the call returns, and what the kernel touches is by the promise of the caller.
+            let status = unsafe {
+                sys::cuLaunchKernel(
+                    kernel.raw(),
+                    x,
+                    y,
+                    z,
+                    i,
+                    j,
+                    k,
+                    grid.shared_bytes,
+                    self.raw(),
+                    addresses.as_mut_ptr(),
+                    std::ptr::null_mut(),
+                )
+            };
+            match check(self.gpu().id(), "cuLaunchKernel", status) {
+                Err(CudaError::Call { cause, .. }) => Err(kernel.refuse(grid, cause)),
+                other => other,
+            }
+        })
     }
 }

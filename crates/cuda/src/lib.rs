@@ -20,6 +20,7 @@ mod library;
 mod memory;
 mod nvml;
 mod nvrtc;
+mod nvtx;
 mod ops;
 mod pages;
 mod pinned;
@@ -29,6 +30,7 @@ mod source;
 mod staging;
 mod status;
 mod stream;
+mod trace;
 mod transfer;
 
 /// The driver's own types and calls, for what has no wrapper here.
@@ -53,4 +55,5 @@ pub use pinned::PinnedAllocator;
 pub use probe::{GpuReport, LibraryFound, LibraryReport, Probe, probe};
 pub use source::KernelSource;
 pub use stream::CudaStream;
+pub use trace::Span;
 pub use transfer::CudaTransfer;

@@ -1,6 +1,7 @@
 //! Copies between the host and a GPU, and between GPUs.
 #![allow(unsafe_code, reason = "copies are told to the driver by addresses")]
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use beamstream_buffer::{Block, LeaseMut, MemoryKind};
@@ -42,10 +43,10 @@ impl CudaTransfer {
         let is_pinned = from_kind == MemoryKind::Pinned || to_kind == MemoryKind::Pinned;
         let whole = host as usize..host as usize + bytes;
         let parts = if is_pinned { pieces(whole.clone()) } else { vec![whole.clone()] };
-        for part in parts {
+        let stream = self.stream.raw();
+        let copy = |part: Range<usize>| {
             let offset = (part.start - whole.start) as CUdeviceptr;
             let (source, target) = (source + offset, target + offset);
-            let stream = self.stream.raw();
             let (call, status) = match (from_kind.is_host(), to_kind.is_host()) {
                 // SAFETY: both ends hold the bytes and stay as they are until the fence of the access.
                 (true, _) => ("cuMemcpyHtoDAsync", unsafe { upload(target, source, part.len(), stream) }),
@@ -54,8 +55,9 @@ impl CudaTransfer {
                 // SAFETY: as above; addresses of all GPUs are distinct, so that the driver knows which are meant.
                 _ => ("cuMemcpyAsync", unsafe { sys::cuMemcpyAsync(target, source, part.len(), stream) }),
             };
-            check(self.stream.gpu().id(), call, status)?;
-        }
+            check(self.stream.gpu().id(), call, status)
+        };
+        self.stream.traced("copy", || parts.into_iter().try_for_each(copy))?;
         access.finish()
     }
 }

@@ -271,3 +271,41 @@ fn blocks_elsewhere_are_refused_by_kernels() {
     assert!(text.contains("cuda:0") && text.contains("host memory"), "{text}");
     assert_eq!(gpu.id(), DeviceId::Cuda(0));
 }
+
+#[test]
+fn blocks_go_from_gpu_to_gpu() {
+    let Some(gpu) = gpu() else { return };
+    let other = match Gpu::open(1) {
+        Ok(other) => other,
+        Err(error) => return eprintln!("skipped: {error}"),
+    };
+    let format = Format::frame(ElementType::F32, 1024, 4096);
+    let host = pool(&PinnedAllocator::new(&gpu), 4, format);
+    let (here, there) = (DeviceAllocator::new(&gpu), DeviceAllocator::new(&other));
+    let (here, there) = (pool(&here, 2, format), pool(&there, 2, format));
+    let mut upload = CudaTransfer::new(&gpu, "upload").unwrap();
+    let mut across = CudaTransfer::new(&other, "across").unwrap();
+    let mut download = CudaTransfer::new(&other, "download").unwrap();
+    let mut arrived: Vec<(Block, u32)> = Vec::new();
+    for frame in 0..40 {
+        let mut lease = host.lease(format).unwrap();
+        fill(&mut lease, frame);
+        let mut block = lease.freeze(meta(u64::from(frame)));
+        for (transfer, pool) in [(&mut upload, &here), (&mut across, &there), (&mut download, &host)] {
+            let mut lease = pool.lease(format).unwrap();
+            transfer.copy(&block, &mut lease).unwrap();
+            block = lease.freeze(block.meta);
+        }
+        arrived.push((block, frame));
+        if arrived.len() == 3 {
+            let (block, frame) = arrived.remove(0);
+            let values = block.elements::<f32>().unwrap();
+            assert!(
+                values.iter().enumerate().all(|(place, value)| *value == expected(place, frame)),
+                "{frame}"
+            );
+        }
+    }
+    gpu.check().unwrap();
+    other.check().unwrap();
+}
