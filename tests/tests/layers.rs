@@ -58,8 +58,12 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// Which of our own packages the tests of each one use besides. All may use `testkit` and `phantom`.
-const TEST_ARROWS: &[(&str, &[&str])] =
-    &[("cuda", &["cpu"]), ("engine", &["cpu"]), ("zmq", &["wire"]), ("tests", &["beamstream", "core", "graph", "node", "sim"])];
+const TEST_ARROWS: &[(&str, &[&str])] = &[
+    ("cuda", &["cpu"]),
+    ("engine", &["cpu"]),
+    ("zmq", &["wire"]),
+    ("tests", &["beamstream", "core", "graph", "node", "sim"]),
+];
 
 /// Crates of others that only these packages use.
 const RESERVED: &[(&str, &[&str])] = &[
