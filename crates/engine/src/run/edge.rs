@@ -365,7 +365,12 @@ impl Latest {
                 }
                 Ok(event)
             }
-            None if inner.sender_gone => Err(TryRecvError::Disconnected),
+            None if inner.sender_gone => {
+                drop(inner);
+                // The end stays to be seen, however often it is asked for.
+                wake(&self.filled);
+                Err(TryRecvError::Disconnected)
+            }
             None => Err(TryRecvError::Empty),
         }
     }
@@ -539,6 +544,21 @@ mod tests {
             assert!(select.ready_timeout(Duration::ZERO).is_err(), "{policy:?}: ready without an event");
             sender.send(end(), &stop).unwrap();
             assert!(select.ready_timeout(Duration::ZERO).is_ok(), "{policy:?}: an event is not seen");
+        }
+    }
+
+    #[test]
+    fn an_end_stays_to_be_seen() {
+        for policy in [Policy::Latest, Policy::Block] {
+            let (sender, receiver) = edge("a -> b", policy, Capacity { blocks: 4, bytes: 10_000 });
+            drop(sender);
+            assert_eq!(receiver.try_recv().unwrap_err(), TryRecvError::Disconnected);
+            let mut select = Select::new();
+            receiver.select(&mut select);
+            assert!(
+                select.ready_timeout(Duration::ZERO).is_ok(),
+                "{policy:?}: a receiver would sleep for ever"
+            );
         }
     }
 
