@@ -7,7 +7,7 @@
 set -uo pipefail
 
 # Small tests that touch every kernel: the sanitizer slows them down a hundredfold.
-sanitized=(sanitize)
+sanitized=(sanitize slices_before_the_end)
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 checkout=$(cd "$here/../.." && pwd)/benches/results
@@ -47,7 +47,9 @@ if [[ -n $sanitizer ]]; then
     for tool in memcheck racecheck initcheck; do
         for program in "$here"/tests/beamstream_cuda "$here"/tests/conformance*; do
             [[ -x $program ]] || continue
-            run "$tool of $(basename "$program")" "$sanitizer" --tool "$tool" --error-exitcode 99 \
+            # Asking the driver for a parameter that a kernel does not have is how their number is found.
+            options=$([[ $tool == memcheck ]] && echo "--report-api-errors no")
+            run "$tool of $(basename "$program")" "$sanitizer" --tool "$tool" $options --error-exitcode 99 \
                 "$program" "${sanitized[@]}" --nocapture --test-threads=1
         done
     done

@@ -238,7 +238,7 @@ fn many_blocks_pass_through_few_buffers() {
 #[test]
 fn copies_cross_the_borders_of_pinned_pieces() {
     let Some(gpu) = gpu() else { return };
-    // 5 buffers of 200 MB: borders lie within them, and the later pieces are pinned while copies begin.
+    // 5 buffers of 200 MB: borders lie within them, and most pieces are pinned while the copies begin.
     let format = Format::frame(ElementType::F32, 5000, 10_000);
     let pinned = pool(&PinnedAllocator::new(&gpu), 5, format);
     let device = pool(&DeviceAllocator::new(&gpu), 1, format);

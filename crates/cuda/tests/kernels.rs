@@ -17,7 +17,8 @@ fn all_kernels_compile() {
         Err(error) => return eprintln!("skipped: {error}"),
     };
     let sources = kernels();
-    let jobs: Vec<_> = sources.iter().flat_map(|source| ARCHITECTURES.map(|number| (source, number))).collect();
+    let jobs: Vec<_> =
+        sources.iter().flat_map(|source| ARCHITECTURES.map(|number| (source, number))).collect();
     let next = AtomicUsize::new(0);
     let complaints = Mutex::new(Vec::new());
     let work = || {
