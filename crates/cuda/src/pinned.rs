@@ -52,14 +52,20 @@ impl Allocator for PinnedAllocator {
         let fail = |source| MemoryError { bytes, kind: MemoryKind::Pinned, source };
         let pages = Pages::map(bytes, self.gpu.numa_node()).map_err(fail)?;
         let region = Arc::new(Region::new(self.gpu.clone(), pages));
-        region.pin(0).map_err(|error| fail(std::io::Error::other(error)))?;
+        if bytes > 0 {
+            region.pin(0).map_err(|error| fail(std::io::Error::other(error)))?;
+        }
         registry().push(region.clone());
         let workers = region.pieces.len().saturating_sub(1).min(PINNING_THREADS);
-        let workers = (0..workers).map(|_| {
+        let start = |_| {
             let region = region.clone();
-            std::thread::spawn(move || region.pin_all())
-        });
-        Ok(Box::new(PinnedMemory { workers: workers.collect(), region }))
+            std::thread::Builder::new().name("pin".to_owned()).spawn(move || region.pin_all()).ok()
+        };
+        let workers: Vec<JoinHandle<()>> = (0..workers).filter_map(start).collect();
+        if workers.is_empty() {
+            region.pin_all();
+        }
+        Ok(Box::new(PinnedMemory { workers, region }))
     }
 }
 
