@@ -65,7 +65,7 @@ impl Allocator for PinnedAllocator {
         if workers.is_empty() {
             region.pin_all();
         }
-        Ok(Box::new(PinnedMemory { workers, region }))
+        Ok(Box::new(PinnedMemory { region, workers }))
     }
 }
 
