@@ -5,7 +5,8 @@
 // with `max(0, 1 - |s - k|)`; 4 x 4 pixels reach over at most 3 |cos| + 3 |sin| + 2 < 7 columns. The weights are made
 // once for all rows of a chunk, and the products are summed in f32. One instruction (m16n8k16) takes two lines.
 //
-// Positions are rounded to 1/2048 column, so that both weights of a pixel are exact in half precision.
+// For PARTS 1, positions are rounded to 1/2048 column, so that both weights of a pixel are exact in half precision. For
+// PARTS 2, what rounding takes from the weights is multiplied with the first line in one more product.
 //
 // Compiled for: ROWS (rows of a chunk), PARTS (lines of a projection: 1 or 2), STAGE_LINES (lines that are copied
 // together, even).
@@ -61,13 +62,34 @@ __device__ inline size_t sums_index(int chunk, int group, int subtile) {
     return ((tile * GROUPS + group) * SUBTILES + subtile) * WARP + threadIdx.x % WARP;
 }
 
-// Two weights as halves, the first in the lower; negative ones become 0.
-__device__ inline unsigned weights(float position) {
-    float rounded = (position + FRACTIONS) - FRACTIONS;
-    float first = 1.0f - fabsf(rounded), second = 1.0f - fabsf(rounded - 1.0f);
+// Two values as halves, the first in the lower; negative ones become 0.
+__device__ inline unsigned positive_halves(float first, float second) {
     unsigned packed;
     asm("cvt.rn.relu.f16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(second), "f"(first));
     return packed;
+}
+
+// What rounding took from a positive value whose half stands in the lower bits; 0 for a negative one.
+__device__ inline float lost(float value, unsigned half_bits) {
+    return fmaxf(value, 0.0f) - to_float(f16{static_cast<unsigned short>(half_bits)});
+}
+
+// Weights of two columns, and what rounding to halves took from them.
+struct Weights {
+    unsigned rounded, rest;
+};
+
+__device__ inline Weights weights(float position) {
+    if (PARTS == 1) {
+        position = (position + FRACTIONS) - FRACTIONS;
+    }
+    const float first = 1.0f - fabsf(position), second = 1.0f - fabsf(position - 1.0f);
+    const unsigned rounded = positive_halves(first, second);
+    unsigned rest = 0;
+    if (PARTS == 2) {
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(rest) : "f"(lost(second, rounded >> 16)), "f"(lost(first, rounded)));
+    }
+    return {rounded, rest};
 }
 
 __device__ inline void load_columns(unsigned (&columns)[4], unsigned address) {
@@ -82,6 +104,13 @@ __device__ inline void multiply_add(float (&sums)[4], const unsigned (&weights)[
         "{%0, %1, %2, %3};"
         : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
         : "r"(weights[0]), "r"(weights[1]), "r"(weights[2]), "r"(weights[3]), "r"(first), "r"(second));
+}
+
+// The same for the 8 columns of one line.
+__device__ inline void multiply_add(float (&sums)[4], const unsigned (&weights)[2], unsigned columns) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+        : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+        : "r"(weights[0]), "r"(weights[1]), "r"(columns));
 }
 
 // Makes the rays of all lines local to the block.
@@ -175,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             const unsigned address = shared_address(shared.lines[stage % STAGES][pair]) + lane_offset;
 #pragma unroll
             for (int subtile = 0; subtile < WARP_SUBTILES; ++subtile) {
-                unsigned weight[4], window[2];
+                unsigned weight[4], rest[2], window[2];
 #pragma unroll
                 for (int line = 0; line < 2; ++line) {
                     if (PARTS == 2 && line == 1) {
@@ -189,8 +218,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                     float column = start + ray[line].lowest + INTEGERS;
                     window[line] = __float_as_uint(column);
                     float position = start - (column - INTEGERS) + of_lane[line];
-                    weight[2 * line] = weights(position);
-                    weight[2 * line + 1] = weights(position + 2.0f * ray[line].sin);
+                    const Weights upper = weights(position), lower = weights(position + 2.0f * ray[line].sin);
+                    weight[2 * line] = upper.rounded;
+                    weight[2 * line + 1] = lower.rounded;
+                    rest[0] = upper.rest;
+                    rest[1] = lower.rest;
                 }
                 unsigned from = address + 2 * STRIDE * (loads_second ? window[1] : window[0]);
 #pragma unroll
@@ -199,6 +231,10 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                     load_columns(values, from + 2 * group * GROUP_ROWS);
                     multiply_add(added[subtile][group], weight, values[0], values[2]);
                     multiply_add(added[subtile][group + 1], weight, values[1], values[3]);
+                    if (PARTS == 2) {
+                        multiply_add(added[subtile][group], rest, values[0]);
+                        multiply_add(added[subtile][group + 1], rest, values[1]);
+                    }
                 }
             }
         }

@@ -31,9 +31,19 @@ extern "C" __global__ void largest_value(const float* __restrict__ values, size_
             largest = max(largest, is_finite(magnitude) ? __float_as_uint(magnitude) : 0u);
         }
     }
+    // Few blocks ask for `peak` at once, so that they do not wait for each other.
+    __shared__ unsigned of_block;
+    if (threadIdx.x == 0) {
+        of_block = 0;
+    }
+    __syncthreads();
     largest = __reduce_max_sync(0xffffffffu, largest);
-    if (threadIdx.x % WARP == 0 && largest != 0) {
-        atomicMax(peak, largest);
+    if (threadIdx.x % WARP == 0) {
+        atomicMax(&of_block, largest);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        atomicMax(peak, of_block);
     }
 }
 

@@ -28,7 +28,7 @@ struct LocalRay {
     float origin, down, right;
     // What the values of the line are multiplied with.
     float scale;
-    int first_column;
+    int first_column, columns;
 };
 
 // What a block can bring of a stage's lines to shared memory.
@@ -41,13 +41,16 @@ __device__ inline double lowest(double down, double right) {
     return fmin(0.0, (EDGE - 1) * down) + fmin(0.0, (EDGE - 1) * right);
 }
 
-__device__ inline LocalRay localise(const Plane& plane, Ray ray, float scale, double axis, int first_i, int first_j) {
+__device__ inline LocalRay localise(const Plane& plane, Ray ray, float scale, double axis, double spread, int first_i,
+                                    int first_j) {
     double down = plane.down[2] * ray.cos + plane.down[1] * ray.sin;
     double right = plane.right[2] * ray.cos + plane.right[1] * ray.sin;
     double origin = axis + plane.origin[2] * ray.cos + plane.origin[1] * ray.sin + first_i * down + first_j * right;
     int first_column = static_cast<int>(floor(origin + lowest(down, right))) - 1;
+    // One column below the first pixel, one after the last, and the two that are rounded away.
+    int columns = static_cast<int>(ceil((EDGE - 1) * (fabs(down) + fabs(right)) + spread)) + 4;
     return {static_cast<float>(origin - first_column - 0.5), static_cast<float>(down), static_cast<float>(right), scale,
-            first_column};
+            first_column, columns};
 }
 
 __device__ inline float load_half(unsigned address) {
@@ -97,15 +100,17 @@ __device__ inline Copies copies_of_thread(Window window, int first_group, int ch
 // lines       (line, chunk, column, row of the chunk), halves
 // rays, scales  one a line
 // chunks, columns  of a line
-// axis        column of the rotation axis
+// axis        column of the rotation axis, the lowest where rows have their own
+// spread      how far the axes of the rows are apart
 // row_axis    how far the axis of each row of all chunks is from it, in columns; not read unless TILTED
 // out         (i, j) of `height` x `width` pixels, f32
 //
 // Blocks of THREADS threads for EDGE x EDGE pixels: grid (j, i).
-// Shared memory: two stages of `window.lines` LocalRays and windows of `(groups | 1) * 16` bytes a column.
+// Shared memory: two stages of `window.lines` windows of `(groups | 1) * 16` bytes a column, three of LocalRays.
 extern "C" __global__ void __launch_bounds__(THREADS)
     backproject_plane(const f16* __restrict__ lines, const Ray* __restrict__ rays, const float* __restrict__ scales,
-                      int line_count, int chunks, int columns, double axis, const float* __restrict__ row_axis,
+                      int line_count, int chunks, int columns, double axis, double spread,
+                      const float* __restrict__ row_axis,
                       __grid_constant__ const Plane plane, int height, int width,
                       __grid_constant__ const Window window, float scale, float* __restrict__ out) {
     extern __shared__ __align__(16) unsigned char shared[];
@@ -141,8 +146,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     auto localise_stage = [&](int stage) {
         int line = stage * window.lines + threadIdx.x;
         if (threadIdx.x < window.lines && line < line_count) {
-            local[stage % 2 * window.lines + threadIdx.x] =
-                localise(plane, rays[line], scales[line], axis, first_i, first_j);
+            local[stage % 3 * window.lines + threadIdx.x] =
+                localise(plane, rays[line], scales[line], axis, spread, first_i, first_j);
         }
     };
     const Copies copies = copies_of_thread(window, first_group, chunks, columns);
@@ -151,10 +156,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         const unsigned to = shared_address(shared) + stage % 2 * stage_bytes + copies.group * 16;
         const int count = min(window.lines, line_count - stage * window.lines);
         for (int line = copies.line; line < count; line += copies.line_step) {
-            const int first_column = local[stage % 2 * window.lines + line].first_column;
+            const LocalRay& ray = local[stage % 3 * window.lines + line];
             const f16* from = lines + (size_t(stage) * window.lines + line) * line_halves + copies.start;
-            for (int place = copies.place; place < window.columns; place += copies.place_step) {
-                int column = first_column + place;
+            const int last_place = min(ray.columns, window.columns);
+            for (int place = copies.place; place < last_place; place += copies.place_step) {
+                int column = ray.first_column + place;
                 bool inside = copies.start >= 0 && column >= 0 && column < columns;
                 copy_or_zero(to + line * line_bytes + place * column_bytes, inside ? from + column * ROWS : lines,
                              inside);
@@ -166,18 +172,19 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float sums[PIXELS] = {};
     const int stages = (line_count + window.lines - 1) / window.lines;
     localise_stage(0);
+    localise_stage(1);
     __syncthreads();
     copy_stage(0);
-    localise_stage(1);
     for (int stage = 0; stage < stages; ++stage) {
+        // Then this stage has arrived, and all are done with the one before.
+        wait_for_copies<0>();
         __syncthreads();
         copy_stage(stage + 1);
-        wait_for_copies<1>();
-        __syncthreads();
+        localise_stage(stage + 2);
         const int count = min(window.lines, line_count - stage * window.lines);
         unsigned address = shared_address(shared) + stage % 2 * stage_bytes;
         for (int line = 0; line < count; ++line, address += line_bytes) {
-            const LocalRay ray = local[stage % 2 * window.lines + line];
+            const LocalRay& ray = local[stage % 3 * window.lines + line];
             const float first = ray.origin + ray.down * i + ray.right * j;
 #pragma unroll
             for (int pixel = 0; pixel < PIXELS; ++pixel) {
@@ -192,8 +199,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 sums[pixel] += ray.scale * value;
             }
         }
-        __syncthreads();
-        localise_stage(stage + 2);
     }
 #pragma unroll
     for (int pixel = 0; pixel < PIXELS; ++pixel) {

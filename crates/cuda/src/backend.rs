@@ -46,7 +46,7 @@ impl Backend for CudaBackend {
     }
 
     fn flat_field(&self, spec: &FlatFieldSpec, format: Format) -> Result<Box<dyn FlatField>, OpError> {
-        Ok(Box::new(CudaFlatField::new(&self.stream, spec, format)?))
+        Ok(Box::new(CudaFlatField::new(&self.stream, *spec, format)?))
     }
 
     fn reconstruction(&self, spec: &ReconSpec) -> Result<Box<dyn Reconstruction>, OpError> {

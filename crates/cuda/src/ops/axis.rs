@@ -26,7 +26,7 @@ pub(crate) fn rotation_axis(
             .and_then(|pool| pool.lease(format))
             .map_err(refused)?;
         transfer.copy(block, &mut lease)?;
-        Ok(lease.freeze(block.meta.clone()))
+        Ok(lease.freeze(block.meta))
     };
     let (at_0, at_180) = (bring(at_0)?, bring(at_180)?);
     host.rotation_axis(&at_0, &at_180)

@@ -39,13 +39,13 @@ pub(crate) struct CudaFlatField {
 
 impl CudaFlatField {
     /// A correction without references: until they come, counts are transmissions.
-    pub(crate) fn new(stream: &CudaStream, spec: &FlatFieldSpec, format: Format) -> Result<Self, CudaError> {
+    pub(crate) fn new(stream: &CudaStream, spec: FlatFieldSpec, format: Format) -> Result<Self, CudaError> {
         let pixels = format.shape.len();
         Ok(Self {
             stream: stream.clone(),
-            spec: *spec,
+            spec,
             format,
-            kernel: kernel(stream, *spec, format.element, 1)?,
+            kernel: kernel(stream, spec, format.element, 1)?,
             dark: DeviceBuffer::zeroed(stream, pixels)?,
             beams: [
                 DeviceBuffer::from_slice(stream, &vec![1.0; pixels])?,
@@ -62,7 +62,9 @@ impl CudaFlatField {
         let beam = |flat: &[f32]| flat.iter().zip(dark).map(|(flat, dark)| open(*flat, *dark)).collect();
         let mut beams: Vec<Vec<f32>> = flats.iter().take(2).map(|flat| beam(flat)).collect();
         if let [only] = beams.as_mut_slice() {
-            only.iter_mut().for_each(|beam| *beam = 1.0 / *beam);
+            for beam in only {
+                *beam = 1.0 / *beam;
+            }
         }
         self.kernel = kernel(&self.stream, self.spec, self.format.element, beams.len())?;
         self.dark.upload(dark)?;

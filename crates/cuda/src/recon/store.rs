@@ -83,6 +83,7 @@ impl CudaScanStore {
             .i32(self.layout.chunks as i32)
             .i32(self.layout.columns as i32)
             .value(&axes.first_px)
+            .value(&axes.spread_px)
             .pointer(axes.offsets.as_ref().map_or(0, DeviceBuffer::pointer))
             .value(&KernelPlane([plane.origin, plane.down, plane.right]))
             .i32(shape.rows as i32)

@@ -11,7 +11,7 @@ const PIXELS: usize = 4;
 const GROUP_ROWS: usize = 8;
 const GROUP_BYTES: usize = 16;
 /// What a block knows of a line. Unit: bytes.
-const LOCAL_RAY_BYTES: usize = 20;
+const LOCAL_RAY_BYTES: usize = 24;
 
 /// Edges of the pixels of a block, the largest that fits.
 const EDGES: [usize; 3] = [32, 16, 8];
@@ -50,7 +50,7 @@ impl Window {
         let Plane { origin, down, right } = plane;
         let numbers = origin.iter().chain(down).chain(right).chain([&spread_px]);
         let refuse = |expected: String| OpError::Format { expected, found: format!("{plane:?}") };
-        if numbers.into_iter().any(|number| !(number.abs() < FARTHEST)) {
+        if !numbers.into_iter().all(|number| number.abs() < FARTHEST) {
             return Err(refuse(format!("a plane within {FARTHEST} voxels")));
         }
         let between = [origin[0], down[0], right[0]].iter().any(|z| (z - z.round()).abs() > 1e-6);
@@ -82,9 +82,9 @@ impl Window {
         self.piece.edge * self.piece.edge / PIXELS
     }
 
-    /// Shared memory of a block: two stages.
+    /// Shared memory of a block: two stages of columns, three of rays.
     pub(super) fn shared_bytes(&self) -> usize {
-        2 * self.lines * (self.columns * column_bytes(self.groups) + LOCAL_RAY_BYTES)
+        self.lines * (2 * self.columns * column_bytes(self.groups) + 3 * LOCAL_RAY_BYTES)
     }
 }
 
