@@ -160,14 +160,16 @@ struct Fft {
     static constexpr int SHARED = R0 * PITCH * SEQUENCES;
 
     // Calls source(point, sequence) once for each value and sink(frequency, sequence, value) once for each result.
+    // Where BETWEEN, the frequencies are half of one higher: those between the others, of which there are as many.
     // roots: exp(-2 pi i n / (ROOT_STEP LENGTH)). Whoever used `shared` before must be done with it.
-    template <typename Source, typename Sink>
+    template <bool BETWEEN = false, typename Source, typename Sink>
     __device__ static void run(float2* shared, const float2* __restrict__ roots, Source source, Sink sink) {
-        step<1, R0, RS...>(shared, roots, source, sink);
+        static_assert(!BETWEEN || ROOT_STEP % 2 == 0, "half a frequency is a whole step in the table of roots");
+        step<BETWEEN, 1, R0, RS...>(shared, roots, source, sink);
     }
 
 private:
-    template <int BEFORE, int R, int... REST, typename Source, typename Sink>
+    template <bool BETWEEN, int BEFORE, int R, int... REST, typename Source, typename Sink>
     __device__ static void step(float2* shared, const float2* __restrict__ roots, Source source, Sink sink) {
         constexpr bool is_first = BEFORE == 1, is_last = sizeof...(REST) == 0;
         // Sub-sequences of `span` neighbours are transformed by themselves; `stride` is between a thread's points.
@@ -181,7 +183,10 @@ private:
             float2 x[R];
             for_each<R>([&](auto t) {
                 if constexpr (is_first) {
-                    x[t.value] = source(first + t.value * stride, sequence);
+                    const float2 value = source(first + t.value * stride, sequence);
+                    // exp(i pi point / LENGTH) makes frequencies half of one higher: here what is the same for all
+                    // threads, below the rest.
+                    x[t.value] = BETWEEN ? turned<SIGN, 2 * R, t.value>(value) : value;
                 } else {
                     x[t.value] = points[t.value * stride * SEQUENCES];
                 }
@@ -192,13 +197,19 @@ private:
             } else {
                 const float2 root = roots[within * (BEFORE * ROOT_STEP)];
                 multiply_by_powers<R>(x, SIGN > 0 ? conjugate(root) : root);
+                if constexpr (is_first && BETWEEN) {
+                    const float2 half_root = roots[within * (ROOT_STEP / 2)];
+                    for_each<R>([&](auto q) {
+                        x[q.value] = times(x[q.value], SIGN > 0 ? conjugate(half_root) : half_root);
+                    });
+                }
                 constexpr int written = is_first ? PITCH : stride;
                 for_each<R>([&](auto q) { points[q.value * written * SEQUENCES] = x[q.value]; });
             }
         }
         if constexpr (!is_last) {
             __syncthreads();
-            step<BEFORE * R, REST...>(shared, roots, source, sink);
+            step<BETWEEN, BEFORE * R, REST...>(shared, roots, source, sink);
         }
     }
 

@@ -81,7 +81,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
             const float2 later = both(column + HALF);
             value = odd ? value - later : value + later;
         }
-        return odd ? times(value, roots[column]) : value;
+        return value;
+    };
+    auto transform_rows = [&](auto sink) {
+        if (odd) {
+            RowFft::run<true>(shared, roots, source, sink);
+        } else {
+            RowFft::run<false>(shared, roots, source, sink);
+        }
     };
     auto put = [&](int k, int lane, float2 value) {
         const float2 by = filter[abs(k)];
@@ -97,13 +104,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2)
         }
     };
     if (!TILTED) {
-        RowFft::run(shared, roots, source, sink);
+        transform_rows(sink);
         return;
     }
     // With A + iB the spectrum of two rows, conj((A + iB)(-k)) = (A - iB)(k), which tells the two apart.
     float2* spectrum = shared + RowFft::SHARED;
-    RowFft::run(shared, roots, source,
-                [&](int half_frequency, int lane, float2 value) { spectrum[half_frequency * LANES + lane] = value; });
+    transform_rows(
+        [&](int half_frequency, int lane, float2 value) { spectrum[half_frequency * LANES + lane] = value; });
     __syncthreads();
     for (int at = threadIdx.x; at < HALF * LANES; at += THREADS) {
         const int lane = at % LANES, half_frequency = at / LANES;

@@ -17,7 +17,7 @@ const VALUE_BYTES: usize = 8;
 /// A transform of one length by blocks of threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FftPlan {
-    /// Factors of the length.
+    /// Factors of the length, the largest first.
     radices: Vec<usize>,
     /// Sequences of one block.
     pub(crate) sequences: usize,
@@ -34,19 +34,13 @@ impl FftPlan {
     pub(crate) fn new(len: usize, copies: usize, shared_limit: usize) -> Option<Self> {
         let radices = radices(len);
         let (first, last) = (*radices.first()?, *radices.last()?);
-        // `Fft::SHARED` at most: gaps keep parts of even length apart in the banks.
-        let values = len + first + copies * len;
+        // As `Fft::SHARED`: gaps keep parts of even length apart in the banks.
+        let values = first * ((len / first) | 1) + copies * len;
         let bytes = |sequences: usize| values * sequences * VALUE_BYTES;
         let sequences = SEQUENCES.into_iter().find(|sequences| bytes(*sequences) <= shared_limit)?;
         let butterflies = len / last * sequences;
         let threads = butterflies.next_multiple_of(WARP).min(MAX_THREADS);
         Some(Self { radices, sequences, threads, shared_bytes: bytes(sequences) })
-    }
-
-    /// The same with the smallest factor first: faster where a step's loads come from many rows.
-    pub(crate) fn smallest_first(mut self) -> Self {
-        self.radices.reverse();
-        self
     }
 
     /// The factors as the kernels take them: `16,16,10`.

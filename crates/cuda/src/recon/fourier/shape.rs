@@ -132,7 +132,7 @@ impl Transforms {
         let rows = FftPlan::new(shape.padded / 2, usize::from(is_tilted(spec)), shared_bytes);
         let grid = FftPlan::new(shape.grid(), 0, shared_bytes);
         match (rows, grid) {
-            (Some(rows), Some(grid)) => Ok(Self { rows: rows.smallest_first(), grid }),
+            (Some(rows), Some(grid)) => Ok(Self { rows, grid }),
             _ => Err(OpError::Format {
                 expected: format!(
                     "rows whose transform fits {shared_bytes} bytes of shared memory (or method 'fbp', or the CPU)"
