@@ -1,6 +1,7 @@
 //! On what a pipeline runs.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -72,6 +73,8 @@ pub struct Options {
     pub memory_bytes: Option<u64>,
     /// Whether outputs may replace files that exist.
     pub overwrite: bool,
+    /// File for a trace of the run, for Perfetto or `chrome://tracing`.
+    pub trace: Option<PathBuf>,
 }
 
 impl Options {
@@ -86,6 +89,7 @@ impl Options {
             memory_bytes: self.memory_limit_bytes(),
             device_memory_bytes: self.memory_bytes,
             overwrite: self.overwrite,
+            trace: self.trace.clone(),
             date: date::now(),
             ..PlanOptions::new(ops.clone(), Arc::new(ScanImages::new(ops)))
         })

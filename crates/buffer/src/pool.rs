@@ -342,6 +342,11 @@ impl LeaseMut {
         std::mem::take(&mut *self.share.readers())
     }
 
+    /// Whether a device still reads the previous block of this buffer.
+    pub fn is_read(&self) -> bool {
+        self.share.readers().iter().any(|reader| !reader.is_done())
+    }
+
     /// Ends the writing: from now on the block can only be read, and shared.
     pub fn freeze(self, meta: BlockMeta) -> Block {
         let block = Block { share: self.share, format: self.format, meta, written: self.written };

@@ -148,7 +148,13 @@ pub(crate) struct ComputeArgs {
 
 impl ComputeArgs {
     pub(crate) fn options(&self, overwrite: bool) -> Options {
-        Options { device: self.device.clone(), threads: self.threads, memory_bytes: self.memory, overwrite }
+        Options {
+            device: self.device.clone(),
+            threads: self.threads,
+            memory_bytes: self.memory,
+            overwrite,
+            ..Options::default()
+        }
     }
 }
 

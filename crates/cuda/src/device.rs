@@ -1,9 +1,10 @@
 //! A GPU as the engine sees it.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use beamstream_buffer::{Allocator, DeviceId};
-use beamstream_ops::{Backend, Device, OpError, Transfer};
+use beamstream_ops::{Backend, Device, DeviceSpan, OpError, Transfer};
 
 use crate::backend::CudaBackend;
 use crate::driver::Driver;
@@ -74,5 +75,20 @@ impl Device for CudaDevice {
 
     fn energy_joules(&self) -> Option<f64> {
         self.gpu.energy_joules()
+    }
+
+    fn start_trace(&self, origin: Instant) -> Result<(), OpError> {
+        Ok(self.gpu.start_trace(origin)?)
+    }
+
+    fn take_spans(&self) -> (Vec<DeviceSpan>, u64) {
+        let (spans, dropped) = self.gpu.take_spans();
+        let span = |span: crate::Span| DeviceSpan {
+            stream: span.stream,
+            name: span.name,
+            began: span.began,
+            ended: span.ended,
+        };
+        (spans.into_iter().map(span).collect(), dropped)
     }
 }

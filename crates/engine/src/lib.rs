@@ -3,12 +3,14 @@
 
 mod budget;
 mod explain;
+mod limit;
 mod plan;
 mod report;
 mod run;
 
 pub use budget::{available_host_bytes, parse_bytes, show_bytes};
 pub use explain::{EdgeExplanation, Explanation, MemoryExplanation, NodeExplanation};
+pub use limit::{Limit, Work};
 pub use plan::{Plan, PlanError, PlanOptions};
 pub use report::{
     AngleReport, EdgeReport, ExitCode, MemoryReport, NodeReport, Report, SeriesBytes, SeriesReport,

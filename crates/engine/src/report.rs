@@ -8,6 +8,7 @@ use beamstream_node::{SeriesRecord, Warning};
 use serde::Serialize;
 
 use crate::budget::peak_rss_bytes;
+use crate::limit::Limit;
 use crate::run::{Outcome, ParameterChange, RunShared};
 
 /// What a run tells the shell.
@@ -65,6 +66,8 @@ pub struct Report {
     pub changes: Vec<ParameterChange>,
     /// Memory.
     pub memory: MemoryReport,
+    /// Who limited the run.
+    pub limit: Option<Limit>,
     /// Energy, where the hardware tells. Unit: joules.
     pub energy_joules: Option<f64>,
     /// What a user should know of, though the run went on.
@@ -206,6 +209,7 @@ impl Report {
                 pinned_bytes: memory.pinned,
                 device_bytes: memory.on_devices(),
             },
+            limit: Limit::of(shared),
             energy_joules: shared.energy.used_joules(),
             warnings: shared.journal.warnings(),
         }

@@ -5,7 +5,7 @@ mod common;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use beamstream_engine::{ExitCode, Explanation, Plan, PlanError, Report};
+use beamstream_engine::{ExitCode, Explanation, Plan, PlanError, PlanOptions, Report, Work};
 use beamstream_testkit::SimDevice;
 use common::{Saw, open_gate, options, plan_on, seen_by};
 
@@ -129,8 +129,37 @@ fn no_node_waits_for_a_device_on_the_host() {
     }
     assert_eq!(blocks("late"), []);
     device.release();
-    assert_eq!(run.wait().exit, ExitCode::Done);
+    let report = run.wait();
+    assert_eq!(report.exit, ExitCode::Done);
     assert_eq!(blocks("late"), counted(10));
+    let limit = report.limit.unwrap();
+    assert_eq!((limit.node.as_str(), limit.device.as_str(), limit.work), ("compute_2", "cuda:0", Work::Node));
+    assert!(limit.busy > 0.3 && limit.to_string().contains("compute_2 on cuda:0"), "{limit}");
+}
+
+#[test]
+fn a_trace_tells_what_nodes_and_devices_did_when() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    let line = "count_source float=true frames=20 size=8 ! compute ! probe_sink label=traced";
+    let traced = PlanOptions { trace: Some(path.clone()), ..options(1 << 30) };
+    let report = plan_on(line, &device(), traced).unwrap().start().unwrap().wait();
+    assert_eq!(report.exit, ExitCode::Done);
+    let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let rows: Vec<&str> = events
+        .iter()
+        .filter(|event| event["name"] == "thread_name")
+        .filter_map(|event| event["args"]["name"].as_str())
+        .collect();
+    for row in ["count_source", "compute", "compute.to_host", "probe_sink"] {
+        assert!(rows.contains(&row), "{row} is missing in {rows:?}");
+    }
+    let spans =
+        |name: &str| events.iter().filter(|event| event["ph"] == "X" && event["name"] == name).count();
+    // A block each in the source, two transfers, the step and the sink; three streams.
+    assert_eq!((spans("process"), spans("work")), (100, 60));
+    assert!(events.iter().any(|event| event["ph"] == "C" && event["name"] == "compute -> compute.to_host"));
 }
 
 #[test]
@@ -203,7 +232,7 @@ fn a_device_without_room_is_named_before_the_start() {
     let text = error.to_string();
     assert!(matches!(error, PlanError::Memory { .. }), "{text}");
     assert!(text.contains("cuda:0") && text.contains("19.4 MiB"), "{text}");
-    let limited = beamstream_engine::PlanOptions { device_memory_bytes: Some(20 * MIB), ..options(1 << 30) };
+    let limited = PlanOptions { device_memory_bytes: Some(20 * MIB), ..options(1 << 30) };
     assert!(matches!(plan_on(line, &SimDevice::new(0, 1 << 30), limited), Err(PlanError::Memory { .. })));
     let Err(error) = plan_on(line, &SimDevice::new(0, 1 << 30), options(20 * MIB)) else {
         panic!("pinned memory counts as host memory");

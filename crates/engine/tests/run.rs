@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use beamstream_engine::ExitCode;
 use common::{Saw, open_gate, plan, plan_with, seen_by};
@@ -139,6 +139,47 @@ fn a_changed_parameter_is_an_epoch() {
             assert_eq!(pixel, expected, "a block carries the epoch that made it");
         }
     }
+}
+
+/// Runs until the sink has seen the end of a series so often.
+fn until_ends(label: &str, ends: usize) {
+    let give_up = Instant::now() + Duration::from_secs(30);
+    while seen_by(label).iter().filter(|saw| matches!(saw, Saw::End { .. })).count() < ends {
+        assert!(Instant::now() < give_up, "{:?}", seen_by(label));
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_change_that_takes_effect_now_hands_the_series_on_again() {
+    let run = &mut plan("count_source frames=3 stay=true ! again add=0 ! add add=0 ! probe_sink label=again")
+        .start()
+        .unwrap();
+    until_ends("again", 1);
+    let epoch = run.set("again", "add", json!(100)).unwrap();
+    until_ends("again", 2);
+    run.drain();
+    assert_eq!(run.wait().changes.len(), 1);
+    let mut expected = vec![Saw::Begin(0)];
+    expected.extend((0..3).map(|number| Saw::Block { number, pixel: number as u32, epoch: 0 }));
+    expected.extend([Saw::End { aborted: false }, Saw::BeginAgain { number: 0, epoch }]);
+    expected.extend((0..3).map(|number| Saw::Block { number, pixel: number as u32 + 100, epoch }));
+    expected.push(Saw::End { aborted: false });
+    assert_eq!(seen_by("again"), expected);
+}
+
+#[test]
+fn a_series_that_cannot_be_made_again_is_ended_and_told() {
+    let run = &mut plan("count_source frames=3 stay=true ! again add=0 fails=true ! probe_sink label=fails")
+        .start()
+        .unwrap();
+    until_ends("fails", 1);
+    let epoch = run.set("again", "add", json!(100)).unwrap();
+    until_ends("fails", 2);
+    run.drain();
+    let report = run.wait();
+    assert!(report.warnings.iter().any(|warning| warning.message.contains("cannot be made again")));
+    assert_eq!(seen_by("fails")[5..], [Saw::BeginAgain { number: 0, epoch }, Saw::End { aborted: true }]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Devices on which nodes can be placed.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use beamstream_buffer::{Allocator, Block, DeviceId, LeaseMut};
 
@@ -37,6 +38,32 @@ pub trait Device: Send + Sync {
 
     /// Energy that the device has used since it was switched on, where it tells. Unit: joules.
     fn energy_joules(&self) -> Option<f64>;
+
+    /// Remembers from now on when each piece of work begins and ends, as time since `origin`.
+    ///
+    /// # Errors
+    /// [`OpError`] if the device refuses.
+    fn start_trace(&self, _origin: Instant) -> Result<(), OpError> {
+        Ok(())
+    }
+
+    /// The work that has ended since this was last asked, and how much was not remembered because it was too much.
+    fn take_spans(&self) -> (Vec<DeviceSpan>, u64) {
+        (Vec::new(), 0)
+    }
+}
+
+/// A piece of work that a device has done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceSpan {
+    /// The node on whose stream it was enqueued.
+    pub stream: String,
+    /// The kernel, or what was copied.
+    pub name: String,
+    /// When it began, since the origin of the trace.
+    pub began: Duration,
+    /// When it ended, since the origin of the trace.
+    pub ended: Duration,
 }
 
 /// Copies of blocks between the host and a device, or between devices.

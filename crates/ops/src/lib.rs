@@ -15,7 +15,7 @@ mod response;
 pub use backend::{
     AxisEstimate, Backend, FlatField, MeanImage, OUTPUT_TYPES, OpError, ProjectionBlock, Reconstruction,
 };
-pub use device::{Device, Transfer};
+pub use device::{Device, DeviceSpan, Transfer};
 pub use flat_field::{BadPixels, FlatFieldSpec, MIN_TRANSMISSION};
 pub use gridding::Gridding;
 pub use names::UnknownName;

@@ -6,6 +6,7 @@ mod transfers;
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use beamstream_buffer::{Allocator, DeviceId};
@@ -20,7 +21,7 @@ use beamstream_ops::{Backend, Device, OpError};
 pub(crate) use limits::Limits;
 use sizer::SizedNode;
 pub(crate) use sizer::{NodeSize, SeriesSizer, Slots, memory_of};
-pub(crate) use transfers::TRANSFER;
+pub(crate) use transfers::{Copies, TRANSFER};
 
 use crate::run::{Capacity, Policy};
 
@@ -48,6 +49,8 @@ pub struct PlanOptions {
     pub overwrite: bool,
     /// Start of the run, for paths: `YYYYMMDD-HHMMSS`.
     pub date: String,
+    /// File for a trace of the run: what each node and device did when, for Perfetto or `chrome://tracing`.
+    pub trace: Option<PathBuf>,
 }
 
 impl PlanOptions {
@@ -61,6 +64,7 @@ impl PlanOptions {
             device_memory_bytes: None,
             overwrite: false,
             date: String::new(),
+            trace: None,
         }
     }
 
@@ -119,6 +123,8 @@ pub(crate) struct PlannedNode {
     pub(crate) parameters: serde_json::Value,
     pub(crate) cx: BuildContext,
     pub(crate) built: PlannedRunner,
+    /// How the copies go; `None` for all but transfers.
+    pub(crate) copies: Option<Arc<Copies>>,
 }
 
 /// What will run.
@@ -173,6 +179,7 @@ pub struct Plan {
     pub(crate) journal: Journal,
     pub(crate) board: Board,
     pub(crate) devices: Vec<Arc<dyn Device>>,
+    pub(crate) trace: Option<PathBuf>,
     pub(crate) registry: Arc<Registry>,
 }
 
@@ -207,6 +214,7 @@ impl Plan {
             journal,
             board,
             devices: options.devices.clone(),
+            trace: options.trace.clone(),
             registry: registry.clone(),
         };
         plan.ask_sources()?;
@@ -296,6 +304,7 @@ fn build_all(
                     parameters,
                     cx,
                     built: runner,
+                    copies: None,
                 });
             }
             Err(error) => errors.push(error),

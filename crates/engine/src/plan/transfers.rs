@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use beamstream_buffer::{Allocator, Block, DeviceId, HostAllocator};
 use beamstream_core::{SeriesHeader, SeriesSummary};
@@ -15,8 +16,29 @@ use crate::run::{Capacity, Policy};
 /// The kind under which transfers are shown. It is no kind for pipeline files.
 pub(crate) const TRANSFER: &str = "transfer";
 
+/// How the copies of a transfer went.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    enqueued: AtomicU64,
+    early: AtomicU64,
+}
+
+impl Copies {
+    /// Counts a copy; an early one was enqueued before a device had written what it reads or read what it overwrites.
+    fn count(&self, is_early: bool) {
+        self.enqueued.fetch_add(1, Ordering::Relaxed);
+        self.early.fetch_add(u64::from(is_early), Ordering::Relaxed);
+    }
+
+    /// Whether most of the copies have to wait for other work of a device, rather than that for them.
+    pub(crate) fn wait_for_others(&self) -> bool {
+        2 * self.early.load(Ordering::Relaxed) > self.enqueued.load(Ordering::Relaxed)
+    }
+}
+
 /// Copies every block into a buffer on the other side; enqueues the copy and waits for none.
 struct TransferNode {
+    counts: Arc<Copies>,
     /// `None` in the one that is only asked, never run.
     copies: Option<Box<dyn Transfer>>,
 }
@@ -33,6 +55,7 @@ impl Node for TransferNode {
     fn process(&mut self, block: Block, out: &mut Outlet) -> Result<(), NodeError> {
         let Some(copies) = &mut self.copies else { return Ok(()) };
         let mut lease = out.lease(block.format())?;
+        self.counts.count(block.written().is_some_and(|written| !written.is_done()) || lease.is_read());
         copies.copy(&block, &mut lease).map_err(copy_failed)?;
         let copied = lease.freeze(block.meta);
         if copied.meta.preview { out.preview(copied) } else { out.push(copied) }
@@ -92,6 +115,7 @@ pub(super) fn insert(
         for edge in crossing {
             edges[edge].from = transfer;
         }
+        let counts = Arc::new(Copies::default());
         nodes.push(PlannedNode {
             kind: TRANSFER,
             class: KindClass::Step,
@@ -100,10 +124,14 @@ pub(super) fn insert(
             pool: if place == DeviceId::Cpu { device.pinned() } else { device.allocator() },
             parameters: serde_json::Value::Null,
             cx: context(&id),
-            built: PlannedRunner::Node(Box::new(TransferNode { copies: Some(copies) })),
+            built: PlannedRunner::Node(Box::new(TransferNode {
+                counts: counts.clone(),
+                copies: Some(copies),
+            })),
+            copies: Some(counts),
             id,
         });
-        probes.push(Some(Box::new(TransferNode { copies: None })));
+        probes.push(Some(Box::new(TransferNode { counts: Arc::default(), copies: None })));
     }
     Ok(in_order_of_flow(Draft { nodes, probes, edges }))
 }

@@ -15,6 +15,8 @@ use crossbeam_channel::{
 };
 use crossbeam_utils::CachePadded;
 
+use super::trace::Track;
+
 /// A send that waits this long is reported once, naming both nodes.
 const LONG_WAIT: Duration = Duration::from_secs(10);
 
@@ -98,6 +100,8 @@ struct Room {
 pub(crate) struct EdgeSender {
     pub(crate) names: Arc<str>,
     pub(crate) stats: Arc<EdgeStats>,
+    /// Where it is remembered how full the edge was, if the run is traced.
+    pub(crate) track: Option<Track>,
     lane: SendLane,
     long_wait_told: bool,
 }
@@ -142,16 +146,33 @@ pub(crate) fn edge(names: &str, policy: Policy, capacity: Capacity) -> (EdgeSend
             (SendLane::Latest(queue.clone()), RecvLane::Latest { queue, filled })
         }
     };
-    let sender =
-        EdgeSender { names: names.into(), stats: stats.clone(), lane: send_lane, long_wait_told: false };
+    let sender = EdgeSender {
+        names: names.into(),
+        stats: stats.clone(),
+        track: None,
+        lane: send_lane,
+        long_wait_told: false,
+    };
     (sender, EdgeReceiver { stats, lane: recv_lane })
 }
 
 impl EdgeSender {
     /// Sends an event; waits for room if the policy says so. Gives the nanoseconds waited.
     pub(crate) fn send(&mut self, event: Event, stop: &Stop) -> Result<u64, SendError> {
+        let sent = self.send_or_wait(event);
+        if let Some(track) = &self.track {
+            track.count(self.queued());
+        }
         // Receivers that go because of a halt are not at fault.
-        self.send_or_wait(event).map_err(|error| if stop.is_halted() { SendError::Halted } else { error })
+        sent.map_err(|error| if stop.is_halted() { SendError::Halted } else { error })
+    }
+
+    /// Events that wait in the edge.
+    fn queued(&self) -> usize {
+        match &self.lane {
+            SendLane::Block { channel, .. } => channel.len(),
+            SendLane::Latest(queue) => queue.lock().events.len(),
+        }
     }
 
     fn send_or_wait(&mut self, event: Event) -> Result<u64, SendError> {

@@ -1,6 +1,7 @@
 //! A node's edges, as its outlet sees them.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use beamstream_buffer::{Block, Pool};
 use beamstream_core::SeriesHeader;
@@ -10,6 +11,7 @@ use super::account::SeriesAccount;
 use super::edge::{EdgeSender, SendError};
 use super::shelf::PoolShelf;
 use super::stats::{NodeStats, WorkerState};
+use super::trace::Doing;
 use crate::plan::SeriesSizer;
 
 /// One edge behind a node.
@@ -38,6 +40,9 @@ pub(crate) struct EdgeSet {
     sizer: Arc<SeriesSizer>,
     pools: PoolShelf,
     account: SeriesAccount,
+    is_source: bool,
+    /// When a source began to make its next block, if the run is traced.
+    made_since: Option<Instant>,
 }
 
 /// What the edges of a node share with the rest of the run.
@@ -47,12 +52,14 @@ pub(crate) struct Ties {
     pub(crate) sizer: Arc<SeriesSizer>,
     pub(crate) pools: PoolShelf,
     pub(crate) account: SeriesAccount,
+    pub(crate) is_source: bool,
 }
 
 impl EdgeSet {
     pub(crate) fn new(node: usize, edges: Vec<OutEdge>, ties: Ties) -> Self {
-        let Ties { stop, stats, sizer, pools, account } = ties;
-        Self { node, had_edges: !edges.is_empty(), edges, stop, stats, sizer, pools, account }
+        let Ties { stop, stats, sizer, pools, account, is_source } = ties;
+        let had_edges = !edges.is_empty();
+        Self { node, edges, had_edges, stop, stats, sizer, pools, account, is_source, made_since: None }
     }
 
     /// Sends to the edges that `wanted` chooses; edges whose receiver is gone are taken off.
@@ -69,7 +76,12 @@ impl EdgeSet {
             let Some(copy) = (if Some(at) == last { event.take() } else { event.clone() }) else { break };
             match edge.sender.send(copy, &self.stop) {
                 Ok(0) => {}
-                Ok(waited_ns) => self.stats.count_output_wait(waited_ns),
+                Ok(waited_ns) => {
+                    self.stats.count_output_wait(waited_ns);
+                    let now = self.stats.span_begins();
+                    let since = now.and_then(|now| now.checked_sub(Duration::from_nanos(waited_ns)));
+                    self.stats.span(Doing::WaitForRoom, since);
+                }
                 Err(SendError::Closed) => {
                     edge.gone = true;
                     gone = true;
@@ -94,12 +106,19 @@ impl Emit for EdgeSet {
     fn emit(&mut self, event: Event) -> Result<(), NodeError> {
         if let Event::Block(block) = &event {
             self.stats.count_out(block.format().bytes() as u64);
+            if self.is_source {
+                self.stats.span(Doing::Block(block.meta.frame.number), self.made_since);
+            }
         }
         self.account.note(&event);
         let is_end = matches!(event, Event::End(_));
         self.send(event, |_edge| true)?;
         if is_end {
             self.account.close();
+            self.stats.series_ended();
+        }
+        if self.is_source {
+            self.made_since = self.stats.span_begins();
         }
         Ok(())
     }

@@ -20,8 +20,9 @@ use super::energy::Energy;
 use super::shelf::PoolShelf;
 use super::stats::{NodeStats, WorkerState};
 use super::supervisor::{Nodes, SetParameter, Supervisor};
+use super::trace::Tracer;
 use super::worker::Seat;
-use crate::plan::{Plan, PlannedRunner, SeriesSizer};
+use crate::plan::{Copies, Plan, PlannedRunner, SeriesSizer};
 use crate::report::{ExitCode, Report};
 
 /// Parameter changes that may wait for one node.
@@ -40,6 +41,8 @@ pub(crate) struct SharedNode {
     pub(crate) stats: Arc<NodeStats>,
     pub(crate) pools: PoolShelf,
     pub(crate) journal: Journal,
+    /// How the copies of a transfer went.
+    pub(crate) copies: Option<Arc<Copies>>,
 }
 
 impl SharedNode {
@@ -55,8 +58,19 @@ impl SharedNode {
 
     /// Time spent with none of these waits.
     pub(crate) fn seconds_busy(&self) -> f64 {
-        let waited = self.stats.seconds_waiting_input() + self.seconds_waiting_output();
-        (self.stats.seconds_alive() - waited - self.seconds_waiting_device()).max(0.0)
+        let waited = self.stats.seconds_waiting_input() + self.seconds_waiting_for_others();
+        (self.stats.seconds_alive() - waited).max(0.0)
+    }
+
+    /// The same from the first block to the end of the last series.
+    pub(crate) fn seconds_at_work(&self) -> f64 {
+        let (Some(began), Some(last)) = (self.stats.began_secs(), self.stats.last_secs()) else { return 0.0 };
+        let waited = self.stats.seconds_waiting_within() + self.seconds_waiting_for_others();
+        (last - began - waited).max(0.0)
+    }
+
+    fn seconds_waiting_for_others(&self) -> f64 {
+        self.seconds_waiting_output() + self.seconds_waiting_device()
     }
 }
 
@@ -78,6 +92,7 @@ pub(crate) struct RunShared {
     pub(crate) stopped_by_user: AtomicBool,
     pub(crate) sizer: Arc<SeriesSizer>,
     pub(crate) energy: Energy,
+    tracer: Option<Tracer>,
     changes: Mutex<Vec<ParameterChange>>,
 }
 
@@ -282,9 +297,13 @@ fn wire(plan: Plan, controller: StopController, stop: &Stop) -> Wired {
     let mut outgoing: Vec<Vec<OutEdge>> = ids.iter().map(|_| Vec::new()).collect();
     let mut incoming: Vec<Option<EdgeReceiver>> = ids.iter().map(|_| None).collect();
     let mut edges = Vec::new();
+    let started = Instant::now();
+    let tracer = plan.trace.as_deref().map(|path| Tracer::start(path, &plan.devices));
+    let track = |name: &str| tracer.as_ref().map(|tracer| tracer.track(name));
     for planned in &plan.edges {
         let names = format!("{} -> {}", ids[planned.from], ids[planned.to]);
-        let (sender, receiver) = edge(&names, planned.policy, planned.room());
+        let (mut sender, receiver) = edge(&names, planned.policy, planned.room());
+        sender.track = track(&names);
         let (from, to) = (ids[planned.from].clone(), ids[planned.to].clone());
         edges.push(SharedEdge { from, to, stats: sender.stats.clone() });
         outgoing[planned.from].push(OutEdge::new(sender, plan.nodes[planned.to].previews));
@@ -293,7 +312,7 @@ fn wire(plan: Plan, controller: StopController, stop: &Stop) -> Wired {
     let mut nodes = Vec::new();
     let mut works = Vec::new();
     for (index, planned) in plan.nodes.into_iter().enumerate() {
-        let stats = Arc::new(NodeStats::new());
+        let stats = Arc::new(NodeStats::new(started, track(&planned.id)));
         let journal = planned.cx.journal.clone();
         let pools = PoolShelf::new(&planned.id, planned.pool.clone());
         let out = std::mem::take(&mut outgoing[index]);
@@ -303,6 +322,7 @@ fn wire(plan: Plan, controller: StopController, stop: &Stop) -> Wired {
             sizer: plan.sizer.clone(),
             pools: pools.clone(),
             account: SeriesAccount::new(&planned),
+            is_source: planned.class == KindClass::Source,
         };
         let emit = EdgeSet::new(index, out, ties);
         let outlet = Outlet::new(Box::new(emit), stop.clone(), journal.clone());
@@ -316,6 +336,7 @@ fn wire(plan: Plan, controller: StopController, stop: &Stop) -> Wired {
             stats: stats.clone(),
             pools,
             journal,
+            copies: planned.copies.clone(),
         });
         let on_host = planned.device == DeviceId::Cpu;
         let account = SeriesAccount::new(&planned);
@@ -348,7 +369,7 @@ fn wire(plan: Plan, controller: StopController, stop: &Stop) -> Wired {
     }
     let shared = RunShared {
         name: plan.name,
-        started: Instant::now(),
+        started,
         nodes,
         edges,
         journal: plan.journal,
@@ -356,6 +377,7 @@ fn wire(plan: Plan, controller: StopController, stop: &Stop) -> Wired {
         stopped_by_user: AtomicBool::new(false),
         sizer: plan.sizer,
         energy: Energy::begin(&plan.devices),
+        tracer,
         changes: Mutex::default(),
     };
     Wired { shared, works }
@@ -432,6 +454,9 @@ impl RunHandle {
         if let Some(control) = self.control.take() {
             // A panic there was counted above.
             drop(control.join());
+        }
+        if let Some(Err(error)) = self.shared.tracer.as_ref().map(Tracer::finish) {
+            self.shared.journal.warn(error);
         }
         Some(Report::of(&self.shared, &outcome))
     }

@@ -9,6 +9,7 @@ mod handle;
 mod shelf;
 mod stats;
 mod supervisor;
+mod trace;
 mod worker;
 
 pub use handle::{NodeStatus, ParameterChange, RunHandle, RunState, SetFailure, Status};

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::trace::{Doing, Track};
+
 /// What a worker does right now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -18,9 +20,16 @@ pub enum WorkerState {
 }
 
 /// Counters of one node. The worker alone writes them; anybody reads.
-#[derive(Debug)]
 pub(crate) struct NodeStats {
     started: Instant,
+    /// Where it is remembered what the node does when, if the run is traced.
+    track: Option<Track>,
+    /// First and last block, since `started`; 0 before.
+    began_ns: AtomicU64,
+    last_ns: AtomicU64,
+    /// Of the time spent waiting for input, that before the first block, and that until the end of the last series.
+    waited_before_ns: AtomicU64,
+    waited_until_last_ns: AtomicU64,
     blocks_in: AtomicU64,
     blocks_out: AtomicU64,
     bytes_out: AtomicU64,
@@ -33,9 +42,14 @@ pub(crate) struct NodeStats {
 }
 
 impl NodeStats {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(started: Instant, track: Option<Track>) -> Self {
         Self {
-            started: Instant::now(),
+            started,
+            track,
+            began_ns: AtomicU64::new(0),
+            last_ns: AtomicU64::new(0),
+            waited_before_ns: AtomicU64::new(0),
+            waited_until_last_ns: AtomicU64::new(0),
             blocks_in: AtomicU64::new(0),
             blocks_out: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
@@ -49,12 +63,56 @@ impl NodeStats {
     }
 
     pub(crate) fn count_in(&self) {
+        self.begin();
         bump(&self.blocks_in, 1);
     }
 
     pub(crate) fn count_out(&self, bytes: u64) {
+        self.begin();
         bump(&self.blocks_out, 1);
         bump(&self.bytes_out, bytes);
+    }
+
+    /// Takes note of the first block.
+    fn begin(&self) {
+        if self.began_ns.load(Ordering::Relaxed) == 0 {
+            self.began_ns.store(nanos(self.started.elapsed()).max(1), Ordering::Relaxed);
+            self.waited_before_ns.store(self.waited_input_ns.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    /// A series is over: nothing is at work until the next block.
+    pub(crate) fn series_ended(&self) {
+        self.last_ns.store(nanos(self.started.elapsed()).max(1), Ordering::Relaxed);
+        self.waited_until_last_ns.store(self.waited_input_ns.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// When the first block came or went, since the start of the run.
+    pub(crate) fn began_secs(&self) -> Option<f64> {
+        Some(self.began_ns.load(Ordering::Relaxed)).filter(|began| *began > 0).map(seconds)
+    }
+
+    /// When the last series ended, since the start of the run.
+    pub(crate) fn last_secs(&self) -> Option<f64> {
+        Some(self.last_ns.load(Ordering::Relaxed)).filter(|last| *last > 0).map(seconds)
+    }
+
+    /// Time spent waiting for input between the first block and the end of the last series.
+    pub(crate) fn seconds_waiting_within(&self) -> f64 {
+        let until = self.waited_until_last_ns.load(Ordering::Relaxed);
+        seconds(until.saturating_sub(self.waited_before_ns.load(Ordering::Relaxed)))
+    }
+
+    /// When a span that is to be remembered begins; `None` if the run is not traced.
+    pub(crate) fn span_begins(&self) -> Option<Instant> {
+        self.track.is_some().then(Instant::now)
+    }
+
+    /// Remembers what the node did from then until now.
+    pub(crate) fn span(&self, doing: Doing, since: Option<Instant>) {
+        if let (Some(track), Some(since)) = (&self.track, since) {
+            track.span(doing, since);
+        }
     }
 
     pub(crate) fn count_rejected(&self) {

@@ -15,6 +15,7 @@ use tokio::sync::oneshot;
 use super::account::SeriesAccount;
 use super::edge::EdgeReceiver;
 use super::stats::{NodeStats, WorkerState};
+use super::trace::Doing;
 
 /// Why a worker ended.
 #[derive(Debug)]
@@ -165,6 +166,7 @@ impl Worker {
             any.ready();
         }
         self.stats.count_input_wait(since.elapsed());
+        self.stats.span(Doing::WaitForInput, Some(since));
         self.stats.set_state(WorkerState::Working);
         if self.stop.is_halted() { Err(Exit::Stopped) } else { Ok(found) }
     }
@@ -189,7 +191,7 @@ impl Worker {
         if !now {
             return Ok(());
         }
-        self.step(|worker| worker.node.changed(&mut worker.outlet))?;
+        self.step(Doing::Change, |worker| worker.node.changed(&mut worker.outlet))?;
         if !matches!(self.series, Series::Active(_)) {
             // A series that was begun again and failed.
             self.end_what_was_begun();
@@ -204,7 +206,12 @@ impl Worker {
         if let Some(account) = &mut self.account {
             account.note(&event);
         }
-        self.step(|worker| match event {
+        let doing = match &event {
+            Event::Begin(_) => Doing::Begin,
+            Event::Block(block) => Doing::Block(block.meta.frame.number),
+            Event::End(_) => Doing::End,
+        };
+        self.step(doing, |worker| match event {
             Event::Begin(header) => worker.begin(&header),
             Event::Block(block) => worker.process(block),
             Event::End(summary) => worker.end(&summary),
@@ -212,8 +219,15 @@ impl Worker {
     }
 
     /// Lets the node do something and decides what its failure means.
-    fn step(&mut self, work: impl FnOnce(&mut Self) -> Result<(), NodeError>) -> Result<(), Exit> {
-        match catch_unwind(AssertUnwindSafe(|| work(self))) {
+    fn step(
+        &mut self,
+        doing: Doing,
+        work: impl FnOnce(&mut Self) -> Result<(), NodeError>,
+    ) -> Result<(), Exit> {
+        let since = self.stats.span_begins();
+        let outcome = catch_unwind(AssertUnwindSafe(|| work(self)));
+        self.stats.span(doing, since);
+        match outcome {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => self.judge(error),
             Err(panic) => Err(Exit::Panicked(panic_text(&*panic))),
@@ -238,6 +252,7 @@ impl Worker {
             self.stats.set_state(WorkerState::WaitingInput);
             written.wait();
             self.stats.count_device_wait(since.elapsed());
+            self.stats.span(Doing::WaitForDevice, Some(since));
             self.stats.set_state(WorkerState::Working);
         }
     }
@@ -262,6 +277,7 @@ impl Worker {
         if let Some(account) = &mut self.account {
             account.close();
         }
+        self.stats.series_ended();
         self.series = Series::None;
         Ok(())
     }
@@ -294,7 +310,7 @@ impl Worker {
             return Exit::Stopped;
         }
         let summary = SeriesSummary { aborted: true, ..SeriesSummary::default() };
-        match self.step(|worker| worker.end(&summary)) {
+        match self.step(Doing::End, |worker| worker.end(&summary)) {
             Ok(()) => Exit::Finished,
             Err(exit) => exit,
         }

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use beamstream_core::{FrameCounts, Ledger};
 use beamstream_engine::{Plan, PlanError, PlanOptions};
@@ -30,6 +31,9 @@ pub(crate) struct CountSourceConfig {
     /// Go on for ever.
     #[serde(default)]
     pub endless: bool,
+    /// Stay after the last series until the run is drained.
+    #[serde(default)]
+    pub stay: bool,
     /// Pixels are f32 rather than u32.
     #[serde(default)]
     pub float: bool,
@@ -91,6 +95,9 @@ impl Source for CountSource {
             out.journal().series(header.id, |record| record.counts = counts.clone());
             out.end(SeriesSummary { counts, aborted: number < self.0.frames })?;
         }
+        while self.0.stay && !out.is_draining() {
+            out.sleep_until(Instant::now() + Duration::from_millis(1))?;
+        }
         Ok(())
     }
 }
@@ -101,8 +108,19 @@ pub(crate) static SEEN: Mutex<Vec<(String, Saw)>> = Mutex::new(Vec::new());
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Saw {
     Begin(u64),
-    Block { number: u64, pixel: u32, epoch: u32 },
-    End { aborted: bool },
+    /// A series that was begun with a later epoch.
+    BeginAgain {
+        number: u64,
+        epoch: u32,
+    },
+    Block {
+        number: u64,
+        pixel: u32,
+        epoch: u32,
+    },
+    End {
+        aborted: bool,
+    },
 }
 
 /// What the sink named `node` saw.
@@ -170,7 +188,11 @@ impl Node for ProbeSink {
         }
     }
     fn begin(&mut self, header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
-        self.note(Saw::Begin(header.id.number));
+        let number = header.id.number;
+        self.note(match header.epoch {
+            0 => Saw::Begin(number),
+            epoch => Saw::BeginAgain { number, epoch },
+        });
         Ok(())
     }
     fn process(&mut self, block: Block, _out: &mut Outlet) -> Result<(), NodeError> {
@@ -244,6 +266,84 @@ impl Node for Add {
             }
             _ => Err(SetError::Fixed(key.to_owned())),
         }
+    }
+}
+
+/// Adds a number to every pixel, keeps the series, and hands it on again when the number is changed.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AgainConfig {
+    /// What is added.
+    pub add: u32,
+    /// Fail when the series is handed on again.
+    #[serde(default)]
+    pub fails: bool,
+}
+
+pub(crate) struct Again {
+    config: AgainConfig,
+    header: Option<SeriesHeader>,
+    /// Number and pixel of each block.
+    kept: Vec<(BlockMeta, u32)>,
+}
+
+impl NodeConfig for AgainConfig {
+    const KIND: &'static str = "again";
+    const CLASS: KindClass = KindClass::Step;
+    type Node = Again;
+    fn build(self, _cx: &BuildContext) -> Result<Again, BuildError> {
+        Ok(Again { config: self, header: None, kept: Vec::new() })
+    }
+}
+
+impl Again {
+    fn send(&self, meta: BlockMeta, pixel: u32, out: &mut Outlet) -> Result<(), NodeError> {
+        let Some(header) = &self.header else { return Ok(()) };
+        let mut lease = out.lease(header.format)?;
+        lease.elements_mut::<u32>()?.fill(pixel + self.config.add);
+        out.push(lease.freeze(meta))
+    }
+}
+
+impl Node for Again {
+    fn negotiate(&self, header: &SeriesHeader) -> Result<Negotiated, NodeError> {
+        Ok(Negotiated::unchanged(header))
+    }
+    fn begin(&mut self, header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
+        self.header = Some(header.clone());
+        self.kept.clear();
+        Ok(())
+    }
+    fn process(&mut self, block: Block, out: &mut Outlet) -> Result<(), NodeError> {
+        let pixel = block.elements::<u32>()?[0];
+        self.kept.push((block.meta, pixel));
+        self.send(block.meta, pixel, out)
+    }
+    fn end(&mut self, _summary: &SeriesSummary, _out: &mut Outlet) -> Result<(), NodeError> {
+        Ok(())
+    }
+    fn set(&mut self, key: &str, value: &Value) -> Result<TakesEffect, SetError> {
+        match (key, value.as_u64()) {
+            ("add", Some(add)) => {
+                self.config.add = add as u32;
+                Ok(TakesEffect::Now)
+            }
+            _ => Err(SetError::Fixed(key.to_owned())),
+        }
+    }
+    fn changed(&mut self, out: &mut Outlet) -> Result<(), NodeError> {
+        let Some(header) = self.header.clone() else { return Ok(()) };
+        if out.header().is_some() {
+            return Ok(());
+        }
+        out.begin(header, 1)?;
+        for (meta, pixel) in self.kept.clone() {
+            if self.config.fails {
+                return Err(NodeError::series("it cannot be made again"));
+            }
+            self.send(meta, pixel, out)?;
+        }
+        out.end(SeriesSummary::default())
     }
 }
 
@@ -377,6 +477,7 @@ pub(crate) fn registry() -> Arc<Registry> {
     registry.source::<CountSourceConfig>();
     registry.node::<ProbeSinkConfig>();
     registry.node::<AddConfig>();
+    registry.node::<AgainConfig>();
     registry.node::<ComputeConfig>();
     registry.node::<LookSinkConfig>();
     registry.node::<PassConfig>();

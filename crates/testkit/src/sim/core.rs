@@ -2,14 +2,21 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use beamstream_buffer::DeviceId;
-use beamstream_ops::OpError;
+use beamstream_ops::{DeviceSpan, OpError};
 
 use super::memory::Pages;
 
 /// Most times that a stream lets others run before it does its next piece of work.
 const MOST_DAWDLING: u64 = 64;
+
+/// Work that was done since a trace began.
+struct Trace {
+    origin: Instant,
+    spans: Vec<DeviceSpan>,
+}
 
 pub(super) struct Core {
     pub(super) id: DeviceId,
@@ -21,6 +28,7 @@ pub(super) struct Core {
     held: Mutex<bool>,
     released: Condvar,
     misuses: Mutex<Vec<String>>,
+    trace: Mutex<Option<Trace>>,
     /// All memory that was ever given: work that comes late must not find it gone.
     kept: Mutex<Vec<Arc<Pages>>>,
 }
@@ -37,6 +45,7 @@ impl Core {
             held: Mutex::new(false),
             released: Condvar::new(),
             misuses: Mutex::default(),
+            trace: Mutex::default(),
             kept: Mutex::default(),
         }
     }
@@ -100,6 +109,26 @@ impl Core {
         // Knuth's multiplicative hash: in no step with anything, and the same in every run.
         for _ in 0..(number.wrapping_mul(2_654_435_761) >> 7) % MOST_DAWDLING {
             std::thread::yield_now();
+        }
+    }
+
+    pub(super) fn start_trace(&self, origin: Instant) {
+        *lock(&self.trace) = Some(Trace { origin, spans: Vec::new() });
+    }
+
+    pub(super) fn take_spans(&self) -> Vec<DeviceSpan> {
+        lock(&self.trace).as_mut().map(|trace| std::mem::take(&mut trace.spans)).unwrap_or_default()
+    }
+
+    /// Remembers work that a stream has done since `began`, if a trace has begun.
+    pub(super) fn worked(&self, stream: &str, began: Instant) {
+        if let Some(trace) = lock(&self.trace).as_mut() {
+            trace.spans.push(DeviceSpan {
+                stream: stream.to_owned(),
+                name: "work".to_owned(),
+                began: began.saturating_duration_since(trace.origin),
+                ended: trace.origin.elapsed(),
+            });
         }
     }
 

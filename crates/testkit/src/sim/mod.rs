@@ -10,10 +10,11 @@ mod stream;
 mod transfer;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use beamstream_buffer::{Allocator, DeviceId, MemoryKind};
 use beamstream_cpu::CpuBackend;
-use beamstream_ops::{Backend, Device, OpError, Transfer};
+use beamstream_ops::{Backend, Device, DeviceSpan, OpError, Transfer};
 
 use self::core::Core;
 use memory::SimAllocator;
@@ -93,5 +94,14 @@ impl Device for SimDevice {
     /// One joule for each piece of work.
     fn energy_joules(&self) -> Option<f64> {
         Some(self.core.done() as f64)
+    }
+
+    fn start_trace(&self, origin: Instant) -> Result<(), OpError> {
+        self.core.start_trace(origin);
+        Ok(())
+    }
+
+    fn take_spans(&self) -> (Vec<DeviceSpan>, u64) {
+        (self.core.take_spans(), 0)
     }
 }

@@ -4,6 +4,7 @@
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
+use std::time::Instant;
 
 use beamstream_buffer::{Block, Fence, LeaseMut, MemoryKind, Pool};
 use beamstream_core::{BlockMeta, Format, FrameId, Role};
@@ -63,9 +64,11 @@ impl SimStream {
                     Job::Wait(fence) => fence.wait(),
                     Job::Tell(fence) => fence.tell(),
                     Job::Work(work) => {
+                        let began = Instant::now();
                         if let Err(error) = work() {
                             shared.misused(format!("{name}: {error}"));
                         }
+                        shared.worked(&name, began);
                     }
                 }
             }
