@@ -12,7 +12,7 @@ fn run(line: &str, options: &PlanOptions) -> Report {
     let registry = registry();
     let graph = load_line(line, &[] as &[&str], &registry).unwrap();
     let mut run = Plan::new(&graph, &registry, options).unwrap().start().unwrap();
-    let report = run.wait_timeout(Duration::from_secs(60));
+    let report = run.wait_timeout(Duration::from_mins(1));
     report.unwrap_or_else(|| panic!("the run hangs: {:#?}", run.status()))
 }
 

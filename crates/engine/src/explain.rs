@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::budget::show_bytes;
-use crate::plan::{NodeSize, Plan, PlannedRunner, memory_of};
+use crate::plan::{MemoryUse, NodeSize, Plan, PlannedRunner, memory_of};
 use crate::run::Policy;
 
 /// What a plan says of itself.
@@ -107,7 +107,7 @@ impl Plan {
             memory: MemoryExplanation {
                 host_bytes: memory.as_ref().map(|memory| memory.host),
                 pinned_bytes: memory.as_ref().map(|memory| memory.pinned),
-                device_bytes: memory.as_ref().map(|memory| memory.on_devices()),
+                device_bytes: memory.as_ref().map(MemoryUse::on_devices),
                 limit_bytes: limits.host,
                 device_limit_bytes: on_devices,
             },

@@ -80,9 +80,9 @@ fn at_work_for<'a>(shared: &'a RunShared, node: &SharedNode) -> Option<&'a Share
     if !transfer.copies.as_ref()?.wait_for_others() {
         return Some(transfer);
     }
-    let mut other_end = shared.edges.iter().filter_map(|edge| match is_behind {
-        true => (edge.from == transfer.id).then(|| find(&edge.to))?,
-        false => (edge.to == transfer.id).then(|| find(&edge.from))?,
+    let mut other_end = shared.edges.iter().filter_map(|edge| {
+        let (near, far) = if is_behind { (&edge.from, &edge.to) } else { (&edge.to, &edge.from) };
+        if *near == transfer.id { find(far) } else { None }
     });
     Some(other_end.next().unwrap_or(transfer))
 }

@@ -18,7 +18,7 @@ use beamstream_node::{
 };
 use beamstream_ops::{Backend, Device, OpError};
 
-pub(crate) use limits::Limits;
+pub(crate) use limits::{Limits, MemoryUse};
 use sizer::SizedNode;
 pub(crate) use sizer::{NodeSize, SeriesSizer, Slots, memory_of};
 pub(crate) use transfers::{Copies, TRANSFER};
