@@ -129,7 +129,8 @@ fn the_report_tells_of_the_gpu() {
     assert_eq!([device("phantom_source"), device("null_sink")], ["cpu", "cpu"]);
     assert!(report.memory.device_bytes > 0 && report.memory.pinned_bytes > 0, "{:?}", report.memory);
     assert!(report.series[0].bytes.copied >= report.series[0].bytes.taken_in, "{:?}", report.series[0].bytes);
-    assert!(report.energy_joules.is_none_or(|joules| joules > 0.0));
+    // The meter ticks every tenth of a second: a short run may fall between.
+    assert!(report.energy_joules.is_none_or(|joules| joules >= 0.0));
 }
 
 /// A recorded scan and its axis.

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use beamstream::{
     AXIS_METHOD, Device, ElementType, Filter, IndexRange, Method, Options, OutputRange, Padding,
@@ -147,13 +147,13 @@ pub(crate) struct ComputeArgs {
 }
 
 impl ComputeArgs {
-    pub(crate) fn options(&self, overwrite: bool) -> Options {
+    pub(crate) fn options(&self, overwrite: bool, trace: Option<&Path>) -> Options {
         Options {
             device: self.device.clone(),
             threads: self.threads,
             memory_bytes: self.memory,
+            trace: trace.map(Path::to_owned),
             overwrite,
-            ..Options::default()
         }
     }
 }
@@ -164,6 +164,9 @@ pub(crate) struct ResultArgs {
     /// Write the report of the run to this file, as JSON
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     pub(crate) report: Option<PathBuf>,
+    /// Write to this file when each node and each device did what, for Perfetto or chrome://tracing
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    pub(crate) trace: Option<PathBuf>,
     /// Let outputs replace files that exist
     #[arg(long, help_heading = "Results")]
     pub(crate) overwrite: bool,
@@ -310,6 +313,9 @@ pub(crate) struct DemoArgs {
     /// Address of the web page, of this machine only [default: 127.0.0.1:8088 or the next free port]
     #[arg(long, value_name = "ADDR", value_parser = parse::address)]
     pub(crate) view: Option<SocketAddr>,
+    /// Write to this file when each node and each device did what, for Perfetto or chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) compute: ComputeArgs,
 }

@@ -129,6 +129,13 @@ pub(crate) fn work(report: &Report) -> String {
     format!("on {}{energy}", devices.join(", "))
 }
 
+/// Tells who limited a run.
+pub(crate) fn tell_pace(report: &Report, console: &Console) {
+    if let Some(limit) = &report.limit {
+        console.say(&limit.to_string());
+    }
+}
+
 fn series_line(series: &SeriesReport) -> String {
     let frames = &series.frames;
     // Writing into a text cannot fail.

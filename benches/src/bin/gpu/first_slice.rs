@@ -56,7 +56,7 @@ pub(crate) fn measure(settings: &Settings, results: &mut Results) -> Outcome<()>
 /// What is measured: `COLUMNS DEVICE`.
 pub(crate) fn child(arguments: &[String]) -> Outcome<()> {
     let [columns, device] = arguments else { return Err("expected COLUMNS DEVICE".into()) };
-    let machine = Machine::open(&device.parse()?)?;
+    let machine = Machine::open(&device.parse()?, None)?;
     // The host's own memory: pinning much of it is not what is measured.
     let extent = Extent { columns: columns.parse()?, rows: ROWS, angles: ANGLES, copies: 8, bands: 1 };
     let scan = Arc::new(Scan::new(extent, &beamstream_buffer::HostAllocator)?);

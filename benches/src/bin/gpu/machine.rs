@@ -1,5 +1,6 @@
 //! The device that is measured, through the traits that nodes use.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use beamstream::{Options, PlanOptions};
@@ -18,8 +19,9 @@ pub(crate) struct Machine {
 impl Machine {
     /// # Errors
     /// If there is no such device, in words.
-    pub(crate) fn open(device: &beamstream::Device) -> Outcome<Self> {
-        let options = Options { device: device.clone(), ..Options::default() };
+    pub(crate) fn open(device: &beamstream::Device, trace: Option<&Path>) -> Outcome<Self> {
+        let trace = trace.map(Path::to_owned);
+        let options = Options { device: device.clone(), trace, ..Options::default() };
         Ok(Self { options: options.plan_options()? })
     }
 

@@ -46,7 +46,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match Machine::open(&settings.device) {
+    match Machine::open(&settings.device, settings.trace.as_deref()) {
         Ok(machine) => end(measure(&settings, &machine)),
         Err(error) => {
             eprintln!("skipped: {error}");

@@ -59,9 +59,8 @@ fn recon(extent: &Extent) -> String {
 /// What limited a run, and what it took.
 fn note(report: &Report) -> String {
     let joules = report.energy_joules.map_or_else(String::new, |joules| format!(", {joules:.0} J in all"));
-    let busiest = report.nodes.iter().max_by(|a, b| a.seconds_busy.total_cmp(&b.seconds_busy));
-    let busiest = busiest.map_or_else(String::new, |node| format!("busiest node {}", node.id));
-    format!("{busiest}{joules}")
+    let limit = report.limit.as_ref().map_or_else(String::new, ToString::to_string);
+    format!("{limit}{joules}")
 }
 
 /// Holds the sampled slices against the truth; gives the worst.
@@ -126,7 +125,7 @@ pub(crate) fn offline(
         Bar::AtMost(0.92)
     };
     let note = format!("{}; {}", check(&seen, &extent)?, note(&report));
-    results.add(figure.bar(bar).note(note));
+    results.add(figure.bar(bar).note(note).report(report));
     Ok(())
 }
 
@@ -183,7 +182,8 @@ pub(crate) fn live(
         let offered =
             seconds(&seen, |times| times.last_frame.duration_since(times.first_frame).as_secs_f64());
         let rate = (extent.angles as f64 + 20.0) / beamstream_benches::median(&offered);
-        results.add(figure.note(format!("frames taken at {rate:.0} a second; {}", note(&report))));
+        let note = format!("frames taken at {rate:.0} a second; {}", note(&report));
+        results.add(figure.note(note).report(report));
     }
     Ok(())
 }
@@ -210,7 +210,8 @@ pub(crate) fn sustained(
     if is_headline(&extent) {
         figure = figure.bar(Bar::AtLeast(2000.0));
     }
-    results.add(figure.note(format!("with the last slice; {}", note(&report))));
+    let note = format!("with the last slice; {}", note(&report));
+    results.add(figure.note(note).report(report));
     Ok(())
 }
 
@@ -233,6 +234,7 @@ pub(crate) fn upload(
     if machine.gpu().is_some() {
         figure = figure.bar(Bar::AtLeast(0.9 * plain));
     }
-    results.add(figure.note(note(&report)));
+    let note = note(&report);
+    results.add(figure.note(note).report(report));
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::fs;
 use std::process::Command;
 
+use beamstream_engine::Report;
 use serde::Serialize;
 
 use crate::Outcome;
@@ -38,12 +39,23 @@ pub(crate) struct Figure {
     pub(crate) all: Vec<f64>,
     /// What else is to be known.
     pub(crate) note: String,
+    /// The engine's report of the run, where there was one.
+    pub(crate) report: Option<Report>,
 }
 
 impl Figure {
     pub(crate) fn new(what: impl Into<String>, value: f64, unit: &'static str) -> Self {
         let what = what.into();
-        Self { what, value, unit, bar: Bar::None, ceiling: None, all: Vec::new(), note: String::new() }
+        Self {
+            what,
+            value,
+            unit,
+            bar: Bar::None,
+            ceiling: None,
+            all: Vec::new(),
+            note: String::new(),
+            report: None,
+        }
     }
 
     /// The median of several values.
@@ -65,10 +77,18 @@ impl Figure {
         Self { note: note.into(), ..self }
     }
 
+    /// The report of the run, with where its nodes spent their time.
+    pub(crate) fn report(self, report: Report) -> Self {
+        Self { report: Some(report), ..self }
+    }
+
     /// A line of the table.
     fn line(&self) -> String {
-        let number =
-            |value: f64| if value.abs() < 10.0 { format!("{value:.4}") } else { format!("{value:.0}") };
+        let number = |value: f64| match value.abs() {
+            small if small < 1e-3 => format!("{value:.1e}"),
+            small if small < 10.0 => format!("{value:.4}"),
+            _ => format!("{value:.0}"),
+        };
         let (bar, verdict) = match self.bar {
             Bar::AtMost(most) => {
                 (format!("<= {}", number(most)), if self.value <= most { "yes" } else { "**no**" })
@@ -123,6 +143,17 @@ impl Results {
     #[allow(clippy::print_stderr, reason = "a program for the terminal")]
     pub(crate) fn add(&mut self, figure: Figure) {
         eprintln!("{}", figure.line());
+        for node in figure.report.iter().flat_map(|report| &report.nodes) {
+            eprintln!(
+                "   {:<24} {:>6} blocks, s: busy {:.3}, waited for input {:.3}, output {:.3}, device {:.3}",
+                node.id,
+                node.blocks,
+                node.seconds_busy,
+                node.seconds_waiting_input,
+                node.seconds_waiting_output,
+                node.seconds_waiting_device
+            );
+        }
         self.figures.push(figure);
     }
 

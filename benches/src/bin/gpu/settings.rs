@@ -78,6 +78,7 @@ Options:
   --bands N     passes over the rows, divides them, 8
   --device D    auto, cpu or cuda:N        --out FOLDER  where gpu-bench.md and .json go, .
   --commit C    what the results say of the program
+  --trace FILE  a trace of the last pipeline that ran, for Perfetto
   --small       sizes that take seconds, for trying out";
 
 /// What the command line says.
@@ -88,6 +89,7 @@ pub(crate) struct Settings {
     pub(crate) device: Device,
     pub(crate) out: PathBuf,
     pub(crate) commit: String,
+    pub(crate) trace: Option<PathBuf>,
     pub(crate) sections: Vec<Section>,
     /// The command line, for the results.
     pub(crate) command: String,
@@ -102,6 +104,7 @@ impl Settings {
             device: Device::Cuda(vec![0]),
             out: PathBuf::from("."),
             commit: String::from("unknown"),
+            trace: None,
             sections: Vec::new(),
             command: format!("gpu {}", arguments.join(" ")),
         };
@@ -127,6 +130,7 @@ impl Settings {
                     settings.device = value()?.parse().map_err(|error| format!("--device: {error}"))?;
                 }
                 "--out" => settings.out = PathBuf::from(value()?),
+                "--trace" => settings.trace = Some(PathBuf::from(value()?)),
                 "--commit" => settings.commit.clone_from(value()?),
                 name => {
                     let section = Section::ALL.into_iter().find(|section| section.name() == name);

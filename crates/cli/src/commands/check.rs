@@ -27,6 +27,6 @@ fn plan(args: &CheckArgs) -> Result<Plan, Failure> {
     let registry = registry();
     let graph = load_file(&args.pipeline, &args.set, &registry)?;
     // Files that a run would replace are no mistake of the pipeline.
-    let options = args.compute.options(true).plan_options()?;
+    let options = args.compute.options(true, None).plan_options()?;
     Ok(Plan::new(&graph, &registry, &options)?)
 }

@@ -28,7 +28,7 @@ const BATCH: usize = 8;
 
 pub(super) fn demo(args: &DemoArgs, console: &Console) -> Result<u8, Failure> {
     let registry = registry();
-    let options = args.compute.options(true);
+    let options = args.compute.options(true, args.trace.as_deref());
     let scan = scan(args, &options)?;
     let detector = Detector::start(scan.frames, args)?;
     let volume = args.out.join("volume.h5");

@@ -8,13 +8,13 @@ use crate::args::ReconArgs;
 use crate::console::Console;
 use crate::drive::{Drive, drive};
 use crate::failure::Failure;
-use crate::figures::{ReconFigures, work};
+use crate::figures::{ReconFigures, tell_pace, work};
 use crate::view::Show;
 
 pub(super) fn recon(args: &ReconArgs, console: &Console) -> Result<u8, Failure> {
     let registry = registry();
     let started = Instant::now();
-    let run = args.compute.options(args.results.overwrite);
+    let run = args.compute.options(args.results.overwrite, args.results.trace.as_deref());
     let prepared = prepare_recon(&options(args), &run, &registry)?;
     tell(&prepared, console);
     let [z, y, x] = prepared.shape;
@@ -31,6 +31,7 @@ pub(super) fn recon(args: &ReconArgs, console: &Console) -> Result<u8, Failure> 
             rate * 1e-6,
             work(&report)
         ));
+        tell_pace(&report, console);
     }
     Ok(report.exit_code())
 }

@@ -8,7 +8,7 @@ use crate::args::{HowArgs, LaunchArgs, RunArgs};
 use crate::console::Console;
 use crate::drive::{Drive, drive};
 use crate::failure::Failure;
-use crate::figures::{StreamFigures, tell_series, work};
+use crate::figures::{StreamFigures, tell_pace, tell_series, work};
 use crate::view::Show;
 
 pub(super) fn run(args: &RunArgs, console: &Console) -> Result<u8, Failure> {
@@ -30,11 +30,13 @@ fn start(graph: &Graph, how: &HowArgs, registry: &Arc<Registry>, console: &Conso
     let driven = drive(plan, console, &StreamFigures::new(console), &how)?;
     tell_series(&driven.report, console);
     console.say(&format!("computed {}", work(&driven.report)));
+    tell_pace(&driven.report, console);
     Ok(driven.report.exit_code())
 }
 
 fn plan(graph: &Graph, how: &HowArgs, registry: &Arc<Registry>) -> Result<Plan, Error> {
-    let options = how.compute.options(how.results.overwrite).plan_options()?;
+    let results = &how.results;
+    let options = how.compute.options(results.overwrite, results.trace.as_deref()).plan_options()?;
     // The graph of the user is planned in any case: only its errors know their places.
     let plan = Plan::new(graph, registry, &options)?;
     if how.view.is_none() || plan.nodes_of_kind("view").next().is_some() {
