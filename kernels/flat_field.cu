@@ -9,7 +9,7 @@
 // `MIN_TRANSMISSION` of crates/ops.
 constexpr float MIN_TRANSMISSION = 1e-6f;
 // Pixels that a thread has in flight.
-constexpr int PIXELS = 4;
+constexpr int PIXELS = 2;
 constexpr int WARP = 32;
 constexpr unsigned ALL_LANES = 0xffffffffu;
 

@@ -24,7 +24,7 @@ struct Plane {
 
 // A line as a block sees it; positions count from its first column.
 struct LocalRay {
-    // Position of the first pixel, minus a half, and steps of it along both axes of the plane.
+    // Position of the first pixel, and steps of it along both axes of the plane.
     float origin, down, right;
     // What the values of the line are multiplied with.
     float scale;
@@ -36,10 +36,11 @@ struct Window {
     int columns, groups, lines;
 };
 
-// The lowest of the steps of a block.
+// The lowest and the highest of the steps of a block.
 __device__ inline double lowest(double down, double right) {
     return fmin(0.0, (EDGE - 1) * down) + fmin(0.0, (EDGE - 1) * right);
 }
+__device__ inline double highest(double down, double right) { return -lowest(-down, -right); }
 
 __device__ inline LocalRay localise(const Plane& plane, Ray ray, float scale, double axis, double spread, int first_i,
                                     int first_j) {
@@ -47,9 +48,9 @@ __device__ inline LocalRay localise(const Plane& plane, Ray ray, float scale, do
     double right = plane.right[2] * ray.cos + plane.right[1] * ray.sin;
     double origin = axis + plane.origin[2] * ray.cos + plane.origin[1] * ray.sin + first_i * down + first_j * right;
     int first_column = static_cast<int>(floor(origin + lowest(down, right))) - 1;
-    // One column below the first pixel, one after the last, and the two that are rounded away.
+    // One column below the first pixel, one after the last, and the two that rounding may add.
     int columns = static_cast<int>(ceil((EDGE - 1) * (fabs(down) + fabs(right)) + spread)) + 4;
-    return {static_cast<float>(origin - first_column - 0.5), static_cast<float>(down), static_cast<float>(right), scale,
+    return {static_cast<float>(origin - first_column), static_cast<float>(down), static_cast<float>(right), scale,
             first_column, columns};
 }
 
@@ -59,10 +60,9 @@ __device__ inline float load_half(unsigned address) {
     return to_float(value);
 }
 
-// A value between two columns of a line in shared memory, of one row. `position` is half a column too low.
+// A value between two columns of a line in shared memory, of one row.
 __device__ inline float between_columns(unsigned row_address, float position, int column_bytes) {
-    const float column = position + INTEGERS;
-    const float part = position - (column - INTEGERS) + 0.5f;
+    const float column = __fadd_rd(position, INTEGERS), part = position - (column - INTEGERS);
     const unsigned from = row_address + (__float_as_uint(column) - __float_as_uint(INTEGERS)) * column_bytes;
     const float here = load_half(from), there = load_half(from + column_bytes);
     return here + part * (there - here);
@@ -72,17 +72,22 @@ __device__ inline float between_columns(unsigned row_address, float position, in
 struct Copies {
     // First line, column and group of rows, and steps to the next; no line if there is nothing to copy.
     int line, line_step, place, place_step, group;
-    // Where its rows begin in a chunk of a line; negative off the detector.
-    long long start;
+    // Where its rows begin in a line.
+    size_t start;
+    // Columns of a line; 0 if the rows are off the detector.
+    unsigned columns;
 };
 
-__device__ inline Copies copies_of_thread(Window window, int first_group, int chunks, int columns) {
-    const int group = threadIdx.x % window.groups, slot = threadIdx.x / window.groups;
-    const int slots = THREADS / window.groups, lines = slots / window.columns;
+__device__ inline Copies copies_of_thread(Window window, int first_group, int groups, int chunks,
+                                           int columns) {
+    const int group = threadIdx.x % groups, slot = threadIdx.x / groups;
+    const int slots = THREADS / groups, lines = slots / window.columns;
     const int row = (first_group + group) * GROUP_ROWS, chunk = row / ROWS;
     Copies copies;
     copies.group = group;
-    copies.start = row < 0 || chunk >= chunks ? -1 : (long long)chunk * columns * ROWS + row % ROWS;
+    const bool inside = row >= 0 && chunk < chunks;
+    copies.start = inside ? chunk_start(0, chunks, chunk, columns) + row % ROWS : 0;
+    copies.columns = inside ? columns : 0;
     if (lines == 0) {
         copies.line = slot < slots ? 0 : window.lines;
         copies.line_step = 1;
@@ -123,8 +128,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     LocalRay* const local = reinterpret_cast<LocalRay*>(shared + 2 * stage_bytes);
 
     const double first_z = plane.origin[0] + first_i * plane.down[0] + first_j * plane.right[0];
-    const int first_group =
-        static_cast<int>(floor((first_z + lowest(plane.down[0], plane.right[0]) + (BETWEEN ? 0.0 : 0.5)) / GROUP_ROWS));
+    // Rows that the pixels need, with a margin for rounding.
+    const double low = first_z + lowest(plane.down[0], plane.right[0]) + (BETWEEN ? -1e-6 : 0.5);
+    const double high = first_z + highest(plane.down[0], plane.right[0]) + (BETWEEN ? 1.0 + 1e-6 : 0.5);
+    const int first_group = static_cast<int>(floor(low / GROUP_ROWS));
+    const int groups = min(window.groups, static_cast<int>(floor(high / GROUP_ROWS)) - first_group + 1);
     const int last_row = chunks * ROWS - 1;
 
     // Rows of the pixels: the nearest below, as bytes in a column, and how far it is to the next. With an axis of its
@@ -150,26 +158,29 @@ extern "C" __global__ void __launch_bounds__(THREADS)
                 localise(plane, rays[line], scales[line], axis, spread, first_i, first_j);
         }
     };
-    const Copies copies = copies_of_thread(window, first_group, chunks, columns);
+    const Copies copies = copies_of_thread(window, first_group, groups, chunks, columns);
     const size_t line_halves = chunk_start(1, chunks, 0, columns);
     auto copy_stage = [&](int stage) {
-        const unsigned to = shared_address(shared) + stage % 2 * stage_bytes + copies.group * 16;
-        const int count = min(window.lines, line_count - stage * window.lines);
+        const int first = stage * window.lines, count = min(window.lines, line_count - first);
+        const LocalRay* ray = local + stage % 3 * window.lines + copies.line;
+        const f16* from = lines + copies.start + (first + copies.line) * line_halves;
+        unsigned to = shared_address(shared) + stage % 2 * stage_bytes + copies.group * 16 + copies.line * line_bytes;
         for (int line = copies.line; line < count; line += copies.line_step) {
-            const LocalRay& ray = local[stage % 3 * window.lines + line];
-            const f16* from = lines + (size_t(stage) * window.lines + line) * line_halves + copies.start;
-            const int last_place = min(ray.columns, window.columns);
+            const int first_column = ray->first_column, last_place = min(ray->columns, window.columns);
             for (int place = copies.place; place < last_place; place += copies.place_step) {
-                int column = ray.first_column + place;
-                bool inside = copies.start >= 0 && column >= 0 && column < columns;
-                copy_or_zero(to + line * line_bytes + place * column_bytes, inside ? from + column * ROWS : lines,
-                             inside);
+                const unsigned column = first_column + place;
+                const bool inside = column < copies.columns;
+                copy_or_zero(to + place * column_bytes, inside ? from + column * ROWS : lines, inside);
             }
+            ray += copies.line_step;
+            from += copies.line_step * line_halves;
+            to += copies.line_step * line_bytes;
         }
         commit_copies();
     };
 
-    float sums[PIXELS] = {};
+    // Of the rows below the pixels, and of those above.
+    float sums[PIXELS] = {}, next_sums[PIXELS] = {};
     const int stages = (line_count + window.lines - 1) / window.lines;
     localise_stage(0);
     localise_stage(1);
@@ -182,21 +193,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         copy_stage(stage + 1);
         localise_stage(stage + 2);
         const int count = min(window.lines, line_count - stage * window.lines);
+        const LocalRay* ray = local + stage % 3 * window.lines;
         unsigned address = shared_address(shared) + stage % 2 * stage_bytes;
-        for (int line = 0; line < count; ++line, address += line_bytes) {
-            const LocalRay& ray = local[stage % 3 * window.lines + line];
-            const float first = ray.origin + ray.down * i + ray.right * j;
+        for (int line = 0; line < count; ++line, ++ray, address += line_bytes) {
+            const float first = ray->origin + ray->down * i + ray->right * j;
 #pragma unroll
             for (int pixel = 0; pixel < PIXELS; ++pixel) {
-                const float position = first + ray.down * float(pixel * STEP_Y);
+                const float position = first + ray->down * float(pixel * STEP_Y);
                 const unsigned row = address + row_bytes[pixel];
-                float value = between_columns(row, position + (TILTED ? row_px[pixel] : 0.0f), column_bytes);
+                const float at = position + (TILTED ? row_px[pixel] : 0.0f);
+                sums[pixel] += ray->scale * between_columns(row, at, column_bytes);
                 if (BETWEEN) {
-                    float next =
-                        between_columns(row + 2, position + (TILTED ? next_row_px[pixel] : 0.0f), column_bytes);
-                    value += to_next_row[pixel] * (next - value);
+                    const float next_at = position + (TILTED ? next_row_px[pixel] : 0.0f);
+                    next_sums[pixel] += ray->scale * between_columns(row + 2, next_at, column_bytes);
                 }
-                sums[pixel] += ray.scale * value;
             }
         }
     }
@@ -204,7 +214,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int pixel = 0; pixel < PIXELS; ++pixel) {
         int y = first_i + i + pixel * STEP_Y, x = first_j + j;
         if (y < height && x < width) {
-            out[size_t(y) * width + x] = scale * sums[pixel];
+            const float next = BETWEEN ? to_next_row[pixel] * (next_sums[pixel] - sums[pixel]) : 0.0f;
+            out[size_t(y) * width + x] = scale * (sums[pixel] + next);
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::source::KernelSource;
 use crate::stream::CudaStream;
 
 /// Pixels of a row that a thread has in flight, as in the kernel.
-const PIXELS: usize = 4;
+const PIXELS: usize = 2;
 /// Threads that run together.
 const WARP: usize = 32;
 

@@ -36,9 +36,10 @@ const MAX_CHUNK_ROWS: usize = 64;
 
 /// Sums of a scan's backprojections, made on tensor cores.
 ///
-/// Filtered projections are kept in half precision for [`Storage::F16`], as the sum of two halves, with 22 significant
-/// bits, for [`Storage::F32`]. Positions are rounded to 1/2048 column. On an analytic phantom of 256 columns and 400
-/// angles this costs a root mean square of `2.4e-6` and `1.4e-6` of the slice's range.
+/// For [`Storage::F32`], filtered projections and weights are sums of two halves, with 22 significant bits: slices
+/// differ from the CPU's by a root mean square of at most `3e-6` of their range. For [`Storage::F16`], they are halves,
+/// and positions are rounded to 1/2048 column: `5e-5` for noisy projections at 40 angles, `2.4e-6` for a phantom at 400.
+/// Sums are f32 in both. An H200 does 4600 and 10600 GUPS (10^9 voxels and angles a second).
 ///
 /// # Memory
 /// 4 bytes a voxel, and 2 or 4 bytes a pixel of a batch.

@@ -63,7 +63,7 @@ impl Window {
         let rows_step = down[0].abs() + right[0].abs();
         let of_edge = |edge: usize| {
             let steps = (edge - 1) as f64;
-            // One column below the first, one after the last, and the two that are rounded away.
+            // One column below the first, one after the last, and the two that rounding may add.
             let columns = (steps * columns_step + spread_px).ceil() as usize + 4;
             let rows = (steps * rows_step).ceil() as usize + 1 + if between { 2 } else { 0 };
             let groups = (GROUP_ROWS - 1 + rows).div_ceil(GROUP_ROWS);
