@@ -17,7 +17,7 @@ const LOCAL_RAY_BYTES: usize = 24;
 const EDGES: [usize; 3] = [32, 16, 8];
 /// Most lines of a stage, and how many bytes of columns make a stage long enough.
 const MAX_LINES: usize = 32;
-const STAGE_BYTES: usize = 24 * 1024;
+const STAGE_BYTES: usize = 32 * 1024;
 /// Most bytes of a stage.
 const MAX_STAGE_BYTES: usize = 44 * 1024;
 /// Points farther away than this are not taken: positions are rounded to integers. Unit: voxels.
