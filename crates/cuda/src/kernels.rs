@@ -1,7 +1,7 @@
 //! The kernel files.
 
 use crate::source::KernelSource;
-use crate::{ops, recon};
+use crate::{ops, recon, staging};
 
 /// Files that kernels may include, by name.
 pub(crate) const HEADERS: &[(&str, &str)] = &[
@@ -12,5 +12,5 @@ pub(crate) const HEADERS: &[(&str, &str)] = &[
 
 /// Every kernel file with constants like those it is used with: compiling all of them checks `kernels/`.
 pub fn kernels() -> Vec<KernelSource> {
-    [ops::kernels(), recon::kernels()].concat()
+    [ops::kernels(), recon::kernels(), staging::kernels()].concat()
 }

@@ -1,4 +1,4 @@
-//! A small piece of pinned memory through which a stream sends parameters and tables.
+//! A small piece of pinned memory through which a stream sends parameters and tables, and gives small results.
 #![allow(unsafe_code, reason = "pinned memory is a pointer of the driver")]
 
 use std::ptr::NonNull;
@@ -7,9 +7,12 @@ use std::sync::Arc;
 use beamstream_buffer::Fence;
 use cudarc::driver::sys::{self, CUdeviceptr};
 
+use crate::args::Args;
 use crate::error::CudaError;
 use crate::fence::CudaFence;
 use crate::gpu::Gpu;
+use crate::kernel::Grid;
+use crate::source::KernelSource;
 use crate::status::{check, ignore};
 use crate::stream::CudaStream;
 
@@ -18,6 +21,9 @@ use crate::stream::CudaStream;
 const HALF_BYTES: usize = 512 * 1024;
 /// Every piece begins on a cache line.
 const ALIGN: usize = 64;
+/// Bytes that a thread of the kernel writes, and threads of its blocks.
+const WORD_BYTES: usize = 16;
+const THREADS: u32 = 256;
 
 /// Two halves that are filled in turn.
 pub(crate) struct Staging {
@@ -66,6 +72,34 @@ impl Staging {
         Ok(())
     }
 
+    /// Reads `bytes` from the address `from`, when all that was enqueued before is done. Waits for it.
+    ///
+    /// # Safety
+    /// `from` is device memory for that many bytes on a multiple of 16, which nobody but work on `stream` touches.
+    pub(crate) unsafe fn receive(
+        &mut self,
+        stream: &CudaStream,
+        from: CUdeviceptr,
+        bytes: &mut [u8],
+    ) -> Result<(), CudaError> {
+        let kernel = stream.gpu().compile(&source())?.kernel("to_host")?;
+        for (number, piece) in bytes.chunks_mut(HALF_BYTES).enumerate() {
+            let at = self.room(stream, piece.len())?;
+            let args = Args::new()
+                .pointer(from + (number * HALF_BYTES) as CUdeviceptr)
+                .pointer(at.as_ptr().addr() as CUdeviceptr)
+                .value(&(piece.len() as u64));
+            let grid = Grid::linear(piece.len().div_ceil(WORD_BYTES), THREADS);
+            // SAFETY: pinned memory has the same address on the device; `room` found place for the piece within ours,
+            // on a cache line, and `from` is by the promise of the caller.
+            unsafe { stream.launch(&kernel, grid, &args)? };
+            stream.synchronize()?;
+            // SAFETY: the kernel has written the piece, and nothing else uses its place before `room` gives it again.
+            unsafe { std::ptr::copy_nonoverlapping(at.as_ptr(), piece.as_mut_ptr(), piece.len()) };
+        }
+        Ok(())
+    }
+
     /// Place for a piece of at most one half.
     fn room(&mut self, stream: &CudaStream, bytes: usize) -> Result<NonNull<u8>, CudaError> {
         if self.used + bytes > HALF_BYTES {
@@ -81,6 +115,14 @@ impl Staging {
         // SAFETY: `offset + bytes` is at most the two halves.
         Ok(unsafe { self.base.add(offset) })
     }
+}
+
+fn source() -> KernelSource {
+    KernelSource::new("to_host.cu", include_str!("../../../kernels/to_host.cu"))
+}
+
+pub(crate) fn kernels() -> Vec<KernelSource> {
+    vec![source()]
 }
 
 impl Drop for Staging {
