@@ -55,13 +55,15 @@ struct Used {
 
 // Weights of a tile's points for a sample `fraction` / 2^32 past a grid point, whose first tap is at point `tap`.
 // table: weights of the four points around a sample at the places n / WEIGHT_STEPS, for n from 0 to WEIGHT_STEPS.
-__device__ inline float4 weights(const float4* __restrict__ table, unsigned fraction, int tap) {
+// The sample in the middle is its own mirror: it leaves out the tap at the very end of the window, so that it spreads
+// evenly and the rows of a pair stay apart.
+__device__ inline float4 weights(const float4* __restrict__ table, unsigned fraction, int tap, bool is_middle) {
     constexpr unsigned STEP = (1u << 31) / (WEIGHT_STEPS / 2);
     const unsigned step = fraction / STEP;
     const float rest = float(fraction % STEP) / float(STEP);
     const float4 a = table[step], b = table[step + 1];
     const float taps[TAPS] = {a.x + rest * (b.x - a.x), a.y + rest * (b.y - a.y), a.z + rest * (b.z - a.z),
-                              a.w + rest * (b.w - a.w)};
+                              is_middle ? 0.0f : a.w + rest * (b.w - a.w)};
     float points[TILE] = {};
 #pragma unroll
     for (int point = 0; point < TILE; ++point) {
@@ -184,8 +186,8 @@ __device__ inline TileSamples list_tile(const SharedRays& rays, int count, int f
             if (k >= -HALF) {
                 const int at = place + __popc(reaching & ((1u << lane) - 1));
                 samples[at] = projection * FREQUENCIES + k + HALF;
-                sample_weights[at] = {weights(table, unsigned(u), int(u >> 32) - 1 - image_u),
-                                      weights(table, unsigned(v), int(v >> 32) - 1 - image_v)};
+                sample_weights[at] = {weights(table, unsigned(u), int(u >> 32) - 1 - image_u, k == 0),
+                                      weights(table, unsigned(v), int(v >> 32) - 1 - image_v, k == 0)};
             }
             place += __popc(reaching);
         });

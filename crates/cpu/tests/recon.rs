@@ -301,6 +301,27 @@ fn rows_are_independent_and_in_order() {
 }
 
 #[test]
+fn rows_that_are_computed_together_stay_apart() {
+    let scan = Scan::centred(321, 3, even(200, 180.0));
+    for method in METHODS {
+        let together = scan.reconstruct(method);
+        for (row, slice) in together.iter().enumerate() {
+            let projections = scan.projections();
+            let line = |projection: &Projection<'_>| projection.pixels[row * 321..(row + 1) * 321].to_vec();
+            let lines: Vec<Vec<f32>> = projections.iter().map(line).collect();
+            let alone: Vec<Projection<'_>> =
+                projections.iter().zip(&lines).map(|(p, pixels)| Projection { pixels, ..*p }).collect();
+            let mut recon = accumulator(&ReconSpec { method, rows: 1, ..scan.spec.clone() }, 2).unwrap();
+            recon.accumulate(&alone).unwrap();
+            let mut expected = vec![0.0; scan.spec.slice_len()];
+            recon.slice(0, &mut expected).unwrap();
+            let apart = compare(slice, &expected, 321, 1.0).nrmse;
+            assert!(apart < 1e-5, "{method}: row {row} differs by {apart:e} from the row by itself");
+        }
+    }
+}
+
+#[test]
 fn threads_and_previews_change_nothing() {
     let scan = Scan::centred(65, 19, even(100, 180.0));
     for method in METHODS {

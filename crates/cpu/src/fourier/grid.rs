@@ -160,8 +160,13 @@ impl<const L: usize> Kernel for PanelKernel<'_, L> {
                     continue;
                 }
                 let sample = &spectrum[(k + half) as usize * 2 * L..][..2 * L];
-                let along_u = window.weights(u as u32);
-                let along_v = window.weights(v as u32);
+                let mut along_u = window.weights(u as u32);
+                let mut along_v = window.weights(v as u32);
+                if k == 0 {
+                    // The one in the middle is its own mirror: without the tap at the very end of the window it
+                    // spreads evenly.
+                    (along_u[TAPS - 1], along_v[TAPS - 1]) = (0.0, 0.0);
+                }
                 let rows = &mut points[row as usize * PANEL * 2 * L..][..TAPS * PANEL * 2 * L];
                 if column >= 0 && column <= (PANEL - TAPS) as i64 {
                     spread::<V, L>(rows, column as usize, sample, along_u, along_v);
@@ -277,8 +282,10 @@ mod tests {
             });
             let expected: f64 = (-(half as i64)..=half as i64)
                 .map(|k| {
+                    let taps = if k == 0 { TAPS - 1 } else { TAPS };
                     let sum = |step: i64| {
-                        window.weights((k * step) as u32).iter().map(|w| f64::from(*w)).sum::<f64>()
+                        let weights = window.weights((k * step) as u32);
+                        weights[..taps].iter().map(|w| f64::from(*w)).sum::<f64>()
                     };
                     sum(ray.u) * sum(ray.v)
                 })
