@@ -6,15 +6,18 @@ mod edge;
 mod emit;
 mod energy;
 mod handle;
+mod shared;
 mod shelf;
 mod stats;
 mod supervisor;
 mod trace;
+mod wire;
 mod worker;
 
-pub use handle::{NodeStatus, ParameterChange, RunHandle, RunState, SetFailure, Status};
+pub use handle::{NodeStatus, RunHandle, RunState, SetFailure, Status};
+pub use shared::ParameterChange;
 pub use stats::WorkerState;
 pub use worker::Exit;
 
 pub(crate) use edge::{Capacity, Policy};
-pub(crate) use handle::{Outcome, RunShared, SharedEdge, SharedNode};
+pub(crate) use shared::{Outcome, RunShared, SharedEdge, SharedNode};

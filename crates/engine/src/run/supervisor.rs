@@ -10,7 +10,7 @@ use crossbeam_channel::Sender;
 use serde_json::Value;
 
 use super::actor::{NodeActor, NodeRestarted, Set};
-use super::handle::{Failure, Outcome, RunShared};
+use super::shared::{Failure, Outcome, RunShared};
 use super::stats::WorkerState;
 use super::worker::Exit;
 use crate::report::ExitCode;
