@@ -73,7 +73,7 @@ Sections, all by default (what the hardware itself can do is measured always):
 
 Options:
   --columns N   detector columns, 2048     --rows N      detector rows, 2048
-  --angles N    projections, 1800          --repeats N   runs after the one that warms up, 3
+  --angles N    projections, 1800          --repeats N   runs after the one that warms up, 5
   --copies N    symmetry of the phantom, even, divides twice the projections, 8
   --bands N     passes over the rows, divides them, 8
   --device D    auto, cpu or cuda:N        --out FOLDER  where gpu-bench.md and .json go, .
@@ -100,7 +100,7 @@ impl Settings {
     pub(crate) fn parse(arguments: &[String]) -> Result<Option<Self>, String> {
         let mut settings = Self {
             extent: Extent { columns: 2048, rows: 2048, angles: 1800, copies: 8, bands: 8 },
-            repeats: 3,
+            repeats: 5,
             device: Device::Cuda(vec![0]),
             out: PathBuf::from("."),
             commit: String::from("unknown"),
