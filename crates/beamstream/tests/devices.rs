@@ -24,6 +24,44 @@ fn line(out: &Path, more: &str) -> String {
     )
 }
 
+/// A device that is lost in the middle of anything ends the run, names the node, and leaves no file.
+#[test]
+fn a_lost_device_ends_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("lost.npy");
+    let cpu = Options { device: beamstream::Device::Cpu, ..Options::default() }.plan_options().unwrap();
+    let registry = registry();
+    let graph = load_line(&line(&out, "rotation_axis=15.5"), &[] as &[&str], &registry).unwrap();
+    let mut lost = 0;
+    // A step that shares no factor with the calls for a block, so that every kind of call is met.
+    for call in (0..).step_by(7) {
+        let gpu = SimDevice::new(0, 1 << 30);
+        gpu.fail_at(call);
+        let options = PlanOptions { devices: vec![gpu.clone()], overwrite: true, ..cpu.clone() };
+        let message = match Plan::new(&graph, &registry, &options) {
+            Err(error) => error.to_string(),
+            Ok(plan) => {
+                let mut run = plan.start().unwrap();
+                let report = run.wait_timeout(Duration::from_mins(1));
+                let report =
+                    report.unwrap_or_else(|| panic!("call {call}: the run hangs: {:#?}", run.status()));
+                if gpu.calls() <= call {
+                    assert_eq!(report.exit, ExitCode::Done);
+                    break;
+                }
+                assert!(matches!(report.exit, ExitCode::Io | ExitCode::Config), "{:?}", report.exit);
+                let error = report.errors.first().unwrap_or_else(|| panic!("call {call}: no error"));
+                assert!(!error.node.is_empty());
+                error.message.clone()
+            }
+        };
+        assert!(message.contains("as told, at call"), "call {call}: {message}");
+        assert!(!out.exists(), "call {call}: a file that is not whole");
+        lost += 1;
+    }
+    assert!(lost > 20, "{lost}");
+}
+
 #[test]
 fn a_device_gives_the_bits_of_the_cpu() {
     let folder = tempfile::tempdir().unwrap();

@@ -121,6 +121,16 @@ pub fn prepare_recon(
     run: &Options,
     registry: &Arc<Registry>,
 ) -> Result<PreparedRecon, Error> {
+    // Made once: it keeps the devices open.
+    prepare_with(options, run, &run.plan_options()?, registry)
+}
+
+fn prepare_with(
+    options: &ReconOptions,
+    run: &Options,
+    plan_options: &PlanOptions,
+    registry: &Arc<Registry>,
+) -> Result<PreparedRecon, Error> {
     let sink = output_kind_of(&options.out)?;
     refuse_existing(&options.out, run.overwrite)?;
     check_range(options)?;
@@ -137,16 +147,14 @@ pub fn prepare_recon(
     };
     let frames = scan.info().frames.len();
     drop(scan);
-    // Made once: it keeps the devices open.
-    let plan_options = run.plan_options()?;
     let mut spec = graph::Spec { options, sink, axis_px, rows: extent.rows, levels: None, band_rows: None };
     if let Some(range) = options.range.filter(|_| graph::is_integer(options.element)) {
-        spec.levels = Some(levels::find(&spec, range, &plan_options, registry)?);
+        spec.levels = Some(levels::find(&spec, range, plan_options, registry)?);
     }
-    let (band_rows, passes) = passes::fit(&spec, &plan_options, registry)?;
+    let (band_rows, passes) = passes::fit(&spec, plan_options, registry)?;
     spec.band_rows = band_rows;
     let graph = spec.graph(registry)?;
-    let plan = plan(&graph, &plan_options, registry)?;
+    let plan = plan(&graph, plan_options, registry)?;
     let levels = spec.levels;
     Ok(PreparedRecon { graph, plan, axis, levels, passes, frames, shape: extent.volume, warnings })
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use beamstream_engine::ExitCode;
+use beamstream_testkit::SimDevice;
 use serde_json::Value;
 use tempfile::TempDir;
 use tiff::encoder::{TiffEncoder, colortype::Gray16};
@@ -25,9 +26,13 @@ struct Small {
 
 impl Small {
     fn new() -> Self {
+        Self::of_rows(ROWS)
+    }
+
+    fn of_rows(rows: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // The beam is brighter at the bottom, so that every row needs its own flats.
-        let beam = |row: usize| 10_000 + 500 * row as u16;
+        // The beam gets brighter downwards, so that every row needs its own flats.
+        let beam = |row: usize| 10_000 + 500 * (row % ROWS) as u16;
         let rod = |row: usize, column: usize| {
             if (9..15).contains(&column) { beam(row) / 5 * 2 } else { beam(row) }
         };
@@ -38,9 +43,9 @@ impl Small {
         ];
         for (name, count, counts) in images {
             let mut file = TiffEncoder::new(File::create(folder.path().join(name)).unwrap()).unwrap();
-            let image: Vec<u16> = (0..ROWS * COLUMNS).map(|at| counts(at / COLUMNS, at % COLUMNS)).collect();
+            let image: Vec<u16> = (0..rows * COLUMNS).map(|at| counts(at / COLUMNS, at % COLUMNS)).collect();
             for _ in 0..count {
-                file.write_image::<Gray16>(COLUMNS as u32, ROWS as u32, &image).unwrap();
+                file.write_image::<Gray16>(COLUMNS as u32, rows as u32, &image).unwrap();
             }
         }
         // Both ends of half a turn, so that there are opposite projections.
@@ -163,6 +168,49 @@ fn passes_give_the_volume_of_one() {
     let differ =
         whole.iter().zip(&parts).filter(|(one, other)| (*one - *other).abs() > 1e-3 * largest).count();
     assert_eq!(differ, 0, "of {} voxels", whole.len());
+}
+
+/// Reconstructs on a simulated device with so much memory; gives the number of passes, the memory
+/// planned, and the voxels.
+fn on_device(small: &Small, out: &str, memory_bytes: u64) -> (usize, u64, Vec<f32>) {
+    let device = SimDevice::new(0, memory_bytes);
+    let run = Options { device: crate::Device::Cpu, ..Options::default() };
+    let options = PlanOptions { devices: vec![device.clone()], ..run.plan_options().unwrap() };
+    let prepared = prepare_with(&small.options(out), &run, &options, &registry()).unwrap();
+    let passes = prepared.passes;
+    let planned = prepared.plan.explain().memory.device_bytes.unwrap();
+    let report = prepared.plan.start().unwrap().wait();
+    assert_eq!(report.exit, ExitCode::Done, "{:?}", report.errors);
+    assert_eq!(device.misuses(), Vec::<String>::new());
+    (passes, planned, voxels(&small.path(out)))
+}
+
+fn voxels(path: &std::path::Path) -> Vec<f32> {
+    let bytes = std::fs::read(path).unwrap();
+    bytes.chunks_exact(4).map(|voxel| f32::from_le_bytes(voxel.try_into().unwrap())).collect()
+}
+
+#[test]
+fn a_device_takes_tall_scans_in_bands_that_fit_it() {
+    const TALL: usize = 300;
+    let small = Small::of_rows(TALL);
+    let run = Options { device: crate::Device::Cpu, ..Options::default() };
+    let prepared = prepare_recon(&small.options("cpu.raw"), &run, &registry()).unwrap();
+    assert_eq!(prepared.passes, 1);
+    assert_eq!(prepared.plan.start().unwrap().wait().exit, ExitCode::Done);
+    let expected = voxels(&small.path("cpu.raw"));
+    assert_eq!(expected.len(), TALL * COLUMNS * COLUMNS);
+    let largest = expected.iter().fold(0.0, |largest: f32, voxel| largest.max(voxel.abs()));
+    let (passes, planned, large) = on_device(&small, "large.raw", 1 << 30);
+    assert_eq!(passes, 5, "64 rows in a band where there is room");
+    let (passes, _, little) = on_device(&small, "little.raw", planned / 2);
+    assert!(passes > 5, "{passes} passes");
+    for (out, found) in [("large", large), ("little", little)] {
+        assert_eq!(found.len(), expected.len());
+        let differ =
+            expected.iter().zip(&found).filter(|(one, other)| (*one - *other).abs() > 1e-3 * largest).count();
+        assert_eq!(differ, 0, "{out}");
+    }
 }
 
 #[test]

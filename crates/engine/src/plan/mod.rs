@@ -319,7 +319,7 @@ fn build_all(
 }
 
 fn device_failed(node: &str, error: OpError) -> PlanError {
-    let error = NodeError::because(NodeErrorKind::Internal, "the device refused the node", error);
+    let error = NodeError::because(NodeErrorKind::Io, "the device refused the node", error);
     PlanError::Node { node: node.to_owned(), error }
 }
 

@@ -66,8 +66,11 @@ impl Node for TransferNode {
     }
 }
 
+/// A device may fail; a copy that refuses its blocks is the program's fault.
 fn copy_failed(error: OpError) -> NodeError {
-    NodeError::because(NodeErrorKind::Internal, "a copy failed", error)
+    let is_device = matches!(error, OpError::Device { .. });
+    let kind = if is_device { NodeErrorKind::Io } else { NodeErrorKind::Internal };
+    NodeError::because(kind, "a copy failed", error)
 }
 
 /// A device could not do for a node what a plan needs.
