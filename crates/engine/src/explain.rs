@@ -55,6 +55,8 @@ pub struct EdgeExplanation {
     pub capacity_blocks: usize,
     /// Bytes that may wait in it.
     pub capacity_bytes: usize,
+    /// Whether more waits in it where the pool of the sender, on a device, has more.
+    pub follows_pool: bool,
 }
 
 /// Memory of an [`Explanation`]. Unit: bytes; `None` while a source waits for its header.
@@ -96,6 +98,7 @@ impl Plan {
             when_full: if edge.policy == Policy::Latest { "latest" } else { "block" },
             capacity_blocks: edge.capacity.blocks,
             capacity_bytes: edge.capacity.bytes,
+            follows_pool: edge.follows_pool,
         });
         let memory = self.all_headers_known().then(|| memory_of(sizes.values()));
         let limits = self.sizer.limits();
@@ -146,12 +149,13 @@ impl std::fmt::Display for Explanation {
         for edge in &self.edges {
             writeln!(
                 f,
-                "  {} -> {}: {}, at most {} blocks or {}",
+                "  {} -> {}: {}, at most {} blocks or {}{}",
                 edge.from,
                 edge.to,
                 edge.when_full,
                 edge.capacity_blocks,
-                show_bytes(edge.capacity_bytes as u64)
+                show_bytes(edge.capacity_bytes as u64),
+                if edge.follows_pool { ", more where the sender has more buffers" } else { "" }
             )?;
         }
         let show = |bytes: Option<u64>| bytes.map_or_else(unknown, show_bytes);

@@ -210,18 +210,22 @@ fn what_a_node_likes_is_granted_as_far_as_memory_is_left() {
 
 #[test]
 fn a_node_that_got_what_it_likes_does_not_wait_for_those_behind() {
-    let line = "count_source float=true frames=100 size=8 ! compute gather=true name=volume ! \
-                probe_sink label=held_up gated=true capacity_blocks=2";
-    let device = device();
-    let mut run = planned(line, &device).start().unwrap();
-    let give_up = Instant::now() + Duration::from_secs(30);
-    while run.status().nodes[2].blocks_out < 100 {
-        assert!(Instant::now() < give_up, "the node waits for the sink: {:?}", run.status().nodes);
-        std::thread::yield_now();
+    for (label, between) in [("held_up", ""), ("held_up_late", "compute !")] {
+        let line = format!(
+            "count_source float=true frames=100 size=8 ! compute gather=true name=volume ! {between} \
+             probe_sink label={label} gated=true capacity_blocks=2"
+        );
+        let device = device();
+        let mut run = planned(&line, &device).start().unwrap();
+        let give_up = Instant::now() + Duration::from_secs(30);
+        while run.status().nodes[2].blocks_out < 100 {
+            assert!(Instant::now() < give_up, "the node waits for the sink: {:?}", run.status().nodes);
+            std::thread::yield_now();
+        }
+        open_gate(label);
+        assert_eq!(run.wait().exit, ExitCode::Done);
+        assert_eq!(blocks(label), counted(100));
     }
-    open_gate("held_up");
-    assert_eq!(run.wait().exit, ExitCode::Done);
-    assert_eq!(blocks("held_up"), counted(100));
 }
 
 #[test]

@@ -382,7 +382,10 @@ fn edges(graph: &Graph, nodes: &[PlannedNode]) -> Vec<PlannedEdge> {
                 blocks: input.capacity_blocks.map_or(default_blocks, NonZero::get),
                 bytes: input.capacity_bytes.map_or(DEFAULT_CAPACITY.bytes, NonZero::get),
             };
-            edges.push(PlannedEdge { from, to, policy, capacity, follows_pool: false });
+            let is_told = input.capacity_blocks.is_some() || input.capacity_bytes.is_some();
+            // What a device node was granted beyond the least must find room behind it, or it would wait all the same.
+            let follows_pool = nodes[from].device != DeviceId::Cpu && policy == Policy::Block && !is_told;
+            edges.push(PlannedEdge { from, to, policy, capacity, follows_pool });
         }
     }
     edges

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use beamstream_buffer::{Block, DeviceId, Fence};
-use beamstream_core::{Content, SeriesHeader};
+use beamstream_core::{Content, SeriesHeader, SeriesId};
 use beamstream_node::{Event, Journal, KindClass};
 
 use crate::plan::{PlannedNode, TRANSFER};
@@ -30,6 +30,8 @@ pub(crate) struct SeriesAccount {
     bytes: u64,
     /// When the block that passed last is written.
     written: Option<Arc<dyn Fence>>,
+    /// The series whose last slice was noted: should it be made again, its times stay those of the first.
+    noted: Option<SeriesId>,
 }
 
 impl SeriesAccount {
@@ -49,6 +51,7 @@ impl SeriesAccount {
             header: None,
             bytes: 0,
             written: None,
+            noted: None,
         }
     }
 
@@ -75,7 +78,11 @@ impl SeriesAccount {
     pub(crate) fn close(&mut self) {
         let Some(header) = self.header.take() else { return };
         let (side, bytes) = (self.side, std::mem::take(&mut self.bytes));
-        let done = self.written.take().filter(|_| header.content == Content::Volume && header.pass.is_last());
+        let is_whole = header.content == Content::Volume && header.pass.is_last();
+        let done = self.written.take().filter(|_| is_whole && self.noted != Some(header.id));
+        if done.is_some() {
+            self.noted = Some(header.id);
+        }
         let done = done.map(|written| {
             written.wait();
             Instant::now()
