@@ -100,6 +100,17 @@ struct Inner {
     waited_for_device_ns: AtomicU64,
 }
 
+impl Drop for Inner {
+    /// The memory goes only when no device reads or writes it any more.
+    fn drop(&mut self) {
+        for readers in &mut self.readers {
+            for fence in readers.get_mut().unwrap_or_else(PoisonError::into_inner).drain(..) {
+                fence.wait();
+            }
+        }
+    }
+}
+
 impl Pool {
     /// Cuts `slots` buffers of `slot_bytes` from one piece of memory.
     ///
@@ -253,6 +264,13 @@ impl Share {
         self.pool.readers[self.slot as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Adds a fence for which the buffer waits before it is written again.
+    fn add_reader(&self, fence: Arc<dyn Fence>) {
+        let mut readers = self.readers();
+        readers.retain(|reader| !reader.is_done());
+        readers.push(fence);
+    }
+
     /// Blocks the calling thread until no device reads or writes the buffer any more.
     fn wait_for_readers(&self) {
         for fence in self.readers().drain(..).filter(|fence| !fence.is_done()) {
@@ -334,6 +352,11 @@ impl LeaseMut {
 
     /// Says when a device will have written the block.
     pub fn written_by(&mut self, fence: Option<Arc<dyn Fence>>) {
+        if let Some(fence) = &fence {
+            // Should lease or block be dropped before a device has written it, the buffer still waits for that.
+            self.share.add_reader(fence.clone());
+            self.readers_are_done = false;
+        }
         self.written = fence;
     }
 
@@ -349,10 +372,7 @@ impl LeaseMut {
 
     /// Ends the writing: from now on the block can only be read, and shared.
     pub fn freeze(self, meta: BlockMeta) -> Block {
-        let block = Block { share: self.share, format: self.format, meta, written: self.written };
-        // Should the block be dropped before a device has written it, the buffer still waits for that.
-        block.read_by(block.written.clone());
-        block
+        Block { share: self.share, format: self.format, meta, written: self.written }
     }
 }
 
@@ -421,9 +441,7 @@ impl Block {
     /// Says that a device reads the block until `fence`: the buffer is not written again before.
     pub fn read_by(&self, fence: Option<Arc<dyn Fence>>) {
         if let Some(fence) = fence {
-            let mut readers = self.share.readers();
-            readers.retain(|reader| !reader.is_done());
-            readers.push(fence);
+            self.share.add_reader(fence);
         }
     }
 

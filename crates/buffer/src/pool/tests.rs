@@ -129,6 +129,31 @@ fn a_device_writer_gets_the_fences_of_the_readers_and_of_the_writer() {
 }
 
 #[test]
+fn a_buffer_is_kept_from_others_until_a_device_has_written_it_even_if_it_is_given_up() {
+    let pool = Pool::host("p", 1, FRAME.bytes()).unwrap();
+    let fence = Arc::new(Told::default());
+    let mut lease = pool.lease(FRAME).unwrap();
+    lease.written_by(Some(fence.clone()));
+    drop(lease);
+    assert!(pool.lease(FRAME).unwrap().is_read());
+    fence.tell();
+    assert!(!pool.lease(FRAME).unwrap().is_read());
+}
+
+#[test]
+fn memory_stays_until_the_devices_are_done() {
+    let pool = Pool::host("p", 1, FRAME.bytes()).unwrap();
+    let fence = Arc::new(Told::default());
+    block(&pool, 1).read_by(Some(fence.clone()));
+    std::thread::scope(|scope| {
+        let dropping = scope.spawn(|| drop(pool));
+        assert!(!dropping.is_finished() || fence.is_done());
+        fence.tell();
+    });
+    assert_eq!(Arc::strong_count(&fence), 1);
+}
+
+#[test]
 fn large_buffers_begin_on_a_page() {
     let format = Format::frame(ElementType::U8, 300, 301);
     let pool = Pool::host("p", 3, format.bytes()).unwrap();
