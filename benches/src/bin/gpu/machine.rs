@@ -102,6 +102,7 @@ pub(crate) fn registry() -> Registry {
     let mut registry = Registry::default();
     beamstream_tomo::register(&mut registry);
     crate::stage::register(&mut registry);
+    crate::again::register(&mut registry);
     registry
 }
 

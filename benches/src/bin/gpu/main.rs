@@ -4,6 +4,7 @@
 //! `gpu [OPTIONS] [SECTION]...`; `gpu --help` lists both. Without a GPU it says so; `--device cpu` runs the sections
 //! that a CPU can run, for trying the program out.
 
+mod again;
 mod ceilings;
 mod compute;
 mod first_slice;
@@ -112,6 +113,7 @@ fn run(
         Section::Wide => pipelines::wide(machine, settings, ceilings, results),
         Section::Live => pipelines::live(machine, &scan(extent(1))?, settings, ceilings, results),
         Section::Sustained => pipelines::sustained(machine, &scan(extent(1))?, settings, ceilings, results),
+        Section::Again => again::measure(machine, &scan(extent(1))?, settings, results),
         Section::Upload => pipelines::upload(machine, &scan(extent(1))?, settings, ceilings, results),
         Section::Computation => compute::volume(machine, &*scan(extent(1))?, settings, results),
         Section::Direct => compute::direct(machine, settings, results),

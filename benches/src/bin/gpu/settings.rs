@@ -16,6 +16,7 @@ pub(crate) enum Section {
     Live,
     Sustained,
     Upload,
+    Again,
     Planes,
     Headline,
     Integers,
@@ -24,7 +25,7 @@ pub(crate) enum Section {
 
 impl Section {
     /// All of them, such that neighbours can use the same scan.
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::FirstSlice,
         Self::Quality,
         Self::Direct,
@@ -32,6 +33,7 @@ impl Section {
         Self::Live,
         Self::Sustained,
         Self::Upload,
+        Self::Again,
         Self::Planes,
         Self::Headline,
         Self::Integers,
@@ -47,6 +49,7 @@ impl Section {
             Self::Live => "live",
             Self::Sustained => "sustained",
             Self::Upload => "upload",
+            Self::Again => "again",
             Self::Planes => "planes",
             Self::Headline => "headline",
             Self::Integers => "integers",
@@ -66,6 +69,7 @@ Sections, all by default (what the hardware itself can do is measured always):
   live          last frame to volume
   sustained     projections a second with the volume kept up to date
   upload        frames to the device through the engine
+  again         chosen slices and the volume with a moved axis, from kept projections
   planes        three slices of any orientation from stored projections
   headline      the volume from host to host through the engine, f32
   integers      the same, u16

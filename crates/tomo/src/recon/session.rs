@@ -89,11 +89,11 @@ impl Session {
         self.setup.spec = spec;
         self.note_axis(out);
         let batches = self.batches_of_store();
+        // The sums of before go first: there may not be room for those of the slices besides.
+        self.sums = None;
         if out.wants_previews() && !batches.is_empty() {
             self.show_again(&batches, out)?;
         }
-        // The sums of before go first: there may not be room for both.
-        self.sums = None;
         for batch in &batches {
             self.add_to_sums(batch)?;
         }
