@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use beamstream_buffer::{Block, LeaseMut, MemoryKind};
+use beamstream_buffer::{Block, Fence, LeaseMut, MemoryKind};
 use beamstream_ops::{OpError, Transfer};
 use cudarc::driver::sys::{self, CUdeviceptr, CUresult};
 
@@ -89,5 +89,10 @@ impl Transfer for CudaTransfer {
             return Ok(());
         }
         Ok(self.enqueue(from, to)?)
+    }
+
+    fn finish(&mut self) -> Result<(), OpError> {
+        self.stream.fence()?.wait();
+        Ok(self.stream.gpu().check()?)
     }
 }

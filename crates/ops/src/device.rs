@@ -74,4 +74,10 @@ pub trait Transfer: Send {
     /// # Errors
     /// [`OpError`] if the formats differ or the device refuses.
     fn copy(&mut self, from: &Block, to: &mut LeaseMut) -> Result<(), OpError>;
+
+    /// Waits until all copies are done.
+    ///
+    /// # Errors
+    /// [`OpError`] if the device failed meanwhile: then nothing that came from it can be trusted.
+    fn finish(&mut self) -> Result<(), OpError>;
 }

@@ -1,4 +1,4 @@
-//! Phantoms, a harness for one node, golden data; a dev-dependency only.
+//! Phantoms, a harness for one node, a simulated device, golden data; a dev-dependency only.
 
 mod arrays;
 mod data;

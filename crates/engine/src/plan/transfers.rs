@@ -41,6 +41,17 @@ struct TransferNode {
     counts: Arc<Copies>,
     /// `None` in the one that is only asked, never run.
     copies: Option<Box<dyn Transfer>>,
+    /// Whether blocks go to the host.
+    to_host: bool,
+    /// Whether the series is over with this pass.
+    is_last_pass: bool,
+}
+
+impl TransferNode {
+    /// One that is only asked what it would make of a series.
+    fn asked(counts: &Arc<Copies>) -> Self {
+        Self { counts: counts.clone(), copies: None, to_host: false, is_last_pass: false }
+    }
 }
 
 impl Node for TransferNode {
@@ -48,7 +59,8 @@ impl Node for TransferNode {
         Ok(Negotiated::unchanged(header))
     }
 
-    fn begin(&mut self, _header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
+    fn begin(&mut self, header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
+        self.is_last_pass = header.pass.is_last();
         Ok(())
     }
 
@@ -61,8 +73,13 @@ impl Node for TransferNode {
         if copied.meta.preview { out.preview(copied) } else { out.push(copied) }
     }
 
+    /// Before a series that comes from a device counts as complete, the device has to have made all of it: the only
+    /// wait, when nothing more is to be enqueued for it.
     fn end(&mut self, _summary: &SeriesSummary, _out: &mut Outlet) -> Result<(), NodeError> {
-        Ok(())
+        match &mut self.copies {
+            Some(copies) if self.to_host && self.is_last_pass => copies.finish().map_err(copy_failed),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -128,13 +145,14 @@ pub(super) fn insert(
             parameters: serde_json::Value::Null,
             cx: context(&id),
             built: PlannedRunner::Node(Box::new(TransferNode {
-                counts: counts.clone(),
                 copies: Some(copies),
+                to_host: place == DeviceId::Cpu,
+                ..TransferNode::asked(&counts)
             })),
-            copies: Some(counts),
+            copies: Some(counts.clone()),
             id,
         });
-        probes.push(Some(Box::new(TransferNode { counts: Arc::default(), copies: None })));
+        probes.push(Some(Box::new(TransferNode::asked(&counts))));
     }
     Ok(in_order_of_flow(Draft { nodes, probes, edges }))
 }

@@ -21,4 +21,9 @@ impl Transfer for SimTransfer {
             Ok(())
         })
     }
+
+    fn finish(&mut self) -> Result<(), OpError> {
+        self.stream.wait();
+        self.stream.core.call("finish")
+    }
 }
