@@ -41,8 +41,6 @@ extern "C" __global__ void fourier_multipliers(__grid_constant__ const Batch bat
     multipliers[projection * (HALF + 1) + k] = make_float2(scale * cos, scale * sin);
 }
 
-__device__ inline float finite_or_zero(float value) { return isfinite(value) ? value : 0.0f; }
-
 // A value of a row and of what stands beside it. All threads load, so that many loads are under way together.
 __device__ inline float padded(const float* __restrict__ row, bool exists, int column) {
     if (EDGE_PADDING) {

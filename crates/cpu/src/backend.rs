@@ -7,7 +7,7 @@ use beamstream_core::{ElementType, Format};
 use beamstream_ops::{
     Accumulate, AxisEstimate, Backend, BadPixels, FlatField as FlatFieldOp, FlatFieldSpec,
     MeanImage as MeanImageOp, Memory, OpError, Plane, Projection, ProjectionBlock, ReconError, ReconSpec,
-    Reconstruction, RotationAxis, ScanStore,
+    Reconstruction, RotationAxis, ScanStore, SpecError,
 };
 
 use crate::planes::FilteredScan;
@@ -186,6 +186,12 @@ impl ScanStore for BlockStore {
                 expected: planes.len(),
                 found: to.len(),
             });
+        }
+        if let RotationAxis::PerRow(axes) = axis
+            && axes.len() != self.spec.rows
+        {
+            let error = SpecError::AxisCount { expected: self.spec.rows, found: axes.len() };
+            return Err(ReconError::Spec(error).into());
         }
         for (plane, lease) in planes.iter().zip(to) {
             let columns = lease.format().shape.columns;

@@ -74,7 +74,7 @@ pub struct Gpu {
 
 // SAFETY: the handles may be used from any thread, the driver locks; all other fields are `Send`.
 unsafe impl Send for Gpu {}
-// SAFETY: as above.
+// SAFETY: as above; what can change lies behind locks.
 unsafe impl Sync for Gpu {}
 
 type Open = BTreeMap<u32, Weak<Gpu>>;
@@ -221,7 +221,7 @@ impl Gpu {
     /// Whether the GPU still works; a fence that failed is remembered here.
     ///
     /// # Errors
-    /// [`CudaError::Lost`] from then on.
+    /// That failure, from then on.
     pub fn check(&self) -> Result<(), CudaError> {
         self.failure.get().map_or(Ok(()), |failure| Err(failure.clone()))
     }

@@ -53,7 +53,7 @@ pub struct Program {
     module: RawModule,
 }
 
-// SAFETY: as for the module it holds.
+// SAFETY: the module is a handle that the driver locks, and nothing of a program changes once it is there.
 unsafe impl Sync for Program {}
 
 impl Gpu {

@@ -196,7 +196,7 @@ impl Drop for PinnedMemory {
     fn drop(&mut self) {
         self.region.cancelled.store(true, Ordering::Relaxed);
         for worker in self.workers.drain(..) {
-            // A worker that panicked has pinned less, and says so to whoever waits.
+            // One that panicked has pinned less: its pieces are not unregistered below.
             let _ended = worker.join().is_ok();
         }
         registry().retain(|region| !Arc::ptr_eq(region, &self.region));

@@ -108,8 +108,9 @@ impl Gpu {
         Ok(())
     }
 
-    /// The work that has ended since this was last asked, and how much was not remembered because it was too much.
+    /// Ends the trace: the work that has ended since it began, and how much was not remembered because it was too much.
     pub fn take_spans(&self) -> (Vec<Span>, u64) {
+        self.recorder().is_on.store(false, Ordering::Release);
         match self.recorder().lock().as_mut() {
             Some(state) => {
                 state.read_finished();

@@ -70,9 +70,11 @@ impl Outlet {
     ) -> Result<(), NodeError> {
         header.epoch = header.epoch.max(self.epoch);
         let header = Arc::new(header);
-        self.pool = self.emit.pool(&header, own, likes)?;
         self.header = Some(header.clone());
-        self.emit.emit(Event::Begin(header))
+        // Those behind hear of it first: what they keep of the series before may be the room that the buffers need.
+        self.emit.emit(Event::Begin(header.clone()))?;
+        self.pool = self.emit.pool(&header, own, likes)?;
+        Ok(())
     }
 
     /// Ends the series. The engine does it for steps; sources call it themselves.

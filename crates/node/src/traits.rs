@@ -93,6 +93,10 @@ pub trait Node: Send {
     /// [`NodeError`] naming what of the header is unusable, with the values expected and found.
     fn negotiate(&self, header: &SeriesHeader) -> Result<Negotiated, NodeError>;
 
+    /// A series, or a pass over a part of its rows, is about to begin, and its buffers are to be had: let go of what
+    /// was kept of the one before.
+    fn release(&mut self) {}
+
     /// A series, or a pass over a part of its rows, begins.
     ///
     /// # Errors

@@ -99,6 +99,7 @@ impl<C: NodeConfig> Harness<C> {
     /// As the node says.
     pub fn begin(&mut self) -> Result<(), NodeError> {
         let agreed = self.node.negotiate(&self.header)?;
+        self.node.release();
         self.outlet.begin(agreed.output, agreed.writes_blocks)?;
         self.node.begin(&self.header, &mut self.outlet)
     }

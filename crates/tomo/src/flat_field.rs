@@ -187,15 +187,17 @@ impl FlatField {
             return Ok(());
         }
         let shape = current.header.format.shape;
-        let dark = self.references.dark(shape)?;
         let groups = self.references.flat_groups()?;
         let after = groups.partition_point(|group| group.at < position).clamp(1, groups.len().max(2) - 1);
         let (Some(before), Some(after)) = (groups.get(after - 1), groups.get(after)) else { return Ok(()) };
         let between = Some([before.at, after.at]);
-        if current.between != between {
-            current.op.set_references(&dark, &[&before.pixels, &after.pixels]).map_err(op_failed)?;
-            current.between = between;
+        if current.between == between {
+            return Ok(());
         }
+        let flats = [before.pixels.clone(), after.pixels.clone()];
+        let dark = self.references.dark(shape)?;
+        current.op.set_references(&dark, &[&flats[0], &flats[1]]).map_err(op_failed)?;
+        current.between = between;
         Ok(())
     }
 

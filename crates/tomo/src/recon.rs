@@ -166,9 +166,11 @@ impl Node for Recon {
         })
     }
 
-    fn begin(&mut self, header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
-        // The projections of the series before go back, so that there is room for those that come.
+    fn release(&mut self) {
         self.finished = None;
+    }
+
+    fn begin(&mut self, header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
         let setup = self.setup(header)?;
         self.session = Some(Session::new(header.clone(), setup, &self.config, self.ops.clone()));
         Ok(())

@@ -185,7 +185,7 @@ pub(super) fn check_batch(spec: &ReconSpec, batch: &[ProjectionBlock<'_>]) -> Re
             return Err(beamstream_buffer::ElementMismatch { expected: ElementType::F32, found }.into());
         }
         let expected = (projection.first_row + spec.rows) * spec.columns;
-        if format.shape.len() < expected {
+        if format.shape.len() < expected || format.shape.columns != spec.columns {
             return Err(ReconError::ProjectionLength { expected, found: format.shape.len() }.into());
         }
         let ProjectionBlock { angle_rad, weight, .. } = *projection;

@@ -11,7 +11,7 @@ use bytemuck::{Pod, Zeroable};
 use cudarc::driver::sys::CUdeviceptr;
 
 use super::lines::{LineFilter, LineLayout, Ray, check_batch};
-use super::window::{Piece, Window};
+use super::window::{FARTHEST, Piece, Window};
 use crate::access::Access;
 use crate::args::Args;
 use crate::device_buffer::DeviceBuffer;
@@ -163,12 +163,20 @@ impl ScanStore for CudaScanStore {
         to: &mut [LeaseMut],
     ) -> Result<(), OpError> {
         if planes.len() != to.len() {
-            return Err(OpError::Count { what: "planes", expected: to.len(), found: planes.len() });
+            return Err(OpError::Count {
+                what: "buffers for planes",
+                expected: planes.len(),
+                found: to.len(),
+            });
         }
         if let Some(other) = to.iter().map(|lease| lease.format().element).find(|e| *e != ElementType::F32) {
             return Err(ElementMismatch { expected: ElementType::F32, found: other }.into());
         }
         let axes = Axes::new(&self.stream, axis, self.layout)?;
+        if !axes.first_px.is_finite() || axes.first_px.abs() > FARTHEST {
+            let (columns, found) = (self.layout.columns, axes.first_px);
+            return Err(ReconError::Spec(SpecError::Axis { columns, found }).into());
+        }
         planes.iter().zip(to).try_for_each(|(plane, to)| self.plane(&axes, plane, scale, to))
     }
 

@@ -21,7 +21,7 @@ const STAGE_BYTES: usize = 32 * 1024;
 /// Most bytes of a stage.
 const MAX_STAGE_BYTES: usize = 44 * 1024;
 /// Points farther away than this are not taken: positions are rounded to integers. Unit: voxels.
-const FARTHEST: f64 = 1e6;
+pub(super) const FARTHEST: f64 = 1e6;
 
 /// The pixels of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -263,6 +263,7 @@ impl Worker {
             self.outlet.set_epoch(epoch);
         }
         let agreed = self.node.negotiate(header)?;
+        self.node.release();
         self.outlet.begin_with(agreed.output, agreed.writes_blocks, agreed.likes_blocks)?;
         self.series = Series::Active(header.clone());
         self.node.begin(header, &mut self.outlet)

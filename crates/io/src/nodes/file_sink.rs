@@ -153,7 +153,8 @@ impl Node for FileSink {
             Some(element) => Some(Pool::host(&self.node, 1, header.format.with_element(element).bytes())?),
             None => None,
         };
-        self.series = Some(OpenSeries { header: header.clone(), path, output: None, converted, blocks: 0, epoch: 0 });
+        self.series =
+            Some(OpenSeries { header: header.clone(), path, output: None, converted, blocks: 0, epoch: 0 });
         Ok(())
     }
 

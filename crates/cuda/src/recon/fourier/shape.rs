@@ -96,10 +96,11 @@ impl Shape {
 
     /// Samples that a batch can have in the lists of all tiles.
     ///
-    /// A sample reaches four points along each axis, so two tiles at most; three where the last tile is narrower,
-    /// which is within a few points of the highest frequency: some thirty samples of a projection.
+    /// A sample reaches four points along each axis, so two tiles at most. Where the grid is no multiple of a tile, the
+    /// last one, beside the first frequency, is narrower: samples there meet three along that axis. A projection
+    /// nearly along the other axis has a third of its samples there, which makes 4.1 a sample on the mean.
     pub(super) fn listed_samples(&self) -> usize {
-        self.batch * (4 * (self.padded + 1) + 256)
+        self.batch * (5 * (self.padded + 1) + 256)
     }
 
     /// Memory on the device.

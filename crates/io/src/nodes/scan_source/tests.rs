@@ -55,12 +55,7 @@ impl Emit for Collect {
         false
     }
 
-    fn pool(
-        &mut self,
-        header: &SeriesHeader,
-        _own: usize,
-        _likes: usize,
-    ) -> Result<Option<Pool>, NodeError> {
+    fn pool(&mut self, header: &SeriesHeader, _own: usize, _likes: usize) -> Result<Option<Pool>, NodeError> {
         Ok(Some(Pool::host("test", 64, header.format.bytes())?))
     }
 }
