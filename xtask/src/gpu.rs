@@ -34,10 +34,14 @@ const COMMAND_LINE: Programs =
     Programs { cargo: &["build", "--package", "beamstream-cli", "--bin", "beamstream"], folder: "bin" };
 
 /// Recorded scans that the tests read where they are given, below the folder of test data.
-const SCANS: &str = "tomo";
+const SCANS: [&str; 2] = ["tomo/aps_tooth", "tomo/dls_i13_24737"];
 
 /// Packs the tests of everything that computes on a GPU, and runs them where there is one.
 pub(crate) fn test(arguments: &[String]) -> ExitCode {
+    // Tests that were packed before may be gone by now, and copies of read-only scans cannot be written over.
+    for folder in ["tests", "data"] {
+        drop(fs::remove_dir_all(packed().join(folder)));
+    }
     pack(TESTS, "run-tests.sh")
         .and_then(|()| pack_scans())
         .map_or_else(|reason| failed(&reason), |()| run("run-tests.sh", arguments))
@@ -119,13 +123,16 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
 /// Copies the recorded scans, if there are any.
 fn pack_scans() -> Result<(), String> {
     let beside = || root().join("../shared/data");
-    let from = std::env::var_os("BEAMSTREAM_TEST_DATA").map_or_else(beside, PathBuf::from).join(SCANS);
-    let to = packed().join("data").join(SCANS);
-    if !from.is_dir() {
-        println!("skipped: no recorded scans at {}", from.display());
-        return Ok(());
+    let data = std::env::var_os("BEAMSTREAM_TEST_DATA").map_or_else(beside, PathBuf::from);
+    for scan in SCANS {
+        let from = data.join(scan);
+        if from.is_dir() {
+            copy_folder(&from, &packed().join("data").join(scan))?;
+        } else {
+            println!("skipped: no recorded scan at {}", from.display());
+        }
     }
-    copy_folder(&from, &to)
+    Ok(())
 }
 
 fn copy_folder(from: &Path, to: &Path) -> Result<(), String> {

@@ -110,7 +110,7 @@ impl Settings {
             commit: String::from("unknown"),
             trace: None,
             sections: Vec::new(),
-            command: format!("gpu {}", arguments.join(" ")),
+            command: command(arguments),
         };
         let mut words = arguments.iter();
         while let Some(word) = words.next() {
@@ -149,5 +149,33 @@ impl Settings {
         }
         settings.extent.check()?;
         Ok(Some(settings))
+    }
+}
+
+/// The command line without what says nothing of the figures: where they go, and what the program was made of.
+fn command(arguments: &[String]) -> String {
+    let mut words = arguments.iter();
+    let mut command = String::from("gpu");
+    while let Some(word) = words.next() {
+        if ["--out", "--commit"].contains(&word.as_str()) {
+            words.next();
+        } else {
+            command.push(' ');
+            command.push_str(word);
+        }
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_tells_of_the_figures_alone() {
+        let arguments = ["--out", "x", "--repeats", "7", "live", "--commit", "c"].map(str::to_owned);
+        let settings = Settings::parse(&arguments).unwrap().unwrap();
+        assert_eq!((settings.command.as_str(), settings.repeats), ("gpu --repeats 7 live", 7));
+        assert!(Settings::parse(&["--copies".to_owned(), "7".to_owned()]).unwrap_err().contains("--copies"));
     }
 }

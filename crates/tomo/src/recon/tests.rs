@@ -90,6 +90,16 @@ fn rows_of_interest_are_numbered_from_their_first() {
 }
 
 #[test]
+fn slices_of_two_passes_are_welcome_where_passes_follow_each_other() {
+    let likes = |count: usize| {
+        let mut header = header(true);
+        header.pass = beamstream_core::Pass { index: 0, count, first_row: 0, total_rows: 2 * count };
+        Harness::<ReconConfig>::new(settings()).with_header(header).negotiate().unwrap().likes_blocks
+    };
+    assert_eq!([likes(1), likes(2), likes(5)], [2 + 2, 4 + 2, 4 + 2]);
+}
+
+#[test]
 fn what_cannot_be_is_named() {
     let refusal = |settings: serde_json::Value| {
         Harness::<ReconConfig>::new(settings).with_header(header(true)).negotiate().unwrap_err().full_text()
