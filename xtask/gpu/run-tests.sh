@@ -31,7 +31,7 @@ run() {
     grep -v -e '^test .* ok$' -e '^running ' -e '^$' "$log"
     passed=$(sed -n 's/^test result: .* \([0-9]*\) passed.*/\1/p' "$log" | paste -sd+ | sed 's/^$/0/')
     failed=$(sed -n 's/^test result: .* \([0-9]*\) failed.*/\1/p' "$log" | paste -sd+ | sed 's/^$/0/')
-    skipped=$(grep -c '^ *skipped: ' "$log")
+    skipped=$(grep -c 'skipped: ' "$log")
     echo "| $name | $verdict | $((passed)) | $((failed)) | $skipped | $((SECONDS - began)) |" >>"$table"
 }
 
