@@ -7,7 +7,7 @@ use crate::kernels::HEADERS;
 pub struct KernelSource {
     /// Name of the file, for errors.
     pub name: &'static str,
-    /// The text. It may include the files of [`HEADERS`] by name, and nothing else.
+    /// The text. It may include the files of `HEADERS` by name, and nothing else.
     pub text: &'static str,
     /// Constants, as `-D` sets them.
     pub defines: Vec<(&'static str, String)>,
