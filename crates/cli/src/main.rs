@@ -7,6 +7,7 @@ mod drive;
 mod failure;
 mod figures;
 mod parse;
+mod side_files;
 mod view;
 
 use std::process::ExitCode;

@@ -11,6 +11,7 @@ use cudarc::driver::sys::{self, CUevent_flags, CUresult};
 use crate::error::CudaError;
 use crate::gpu::Gpu;
 use crate::status::{check, ignore};
+use crate::stream::CudaStream;
 
 /// A thread that waits keeps asking for so long: about what falling asleep and waking costs.
 const AWAKE: Duration = Duration::from_micros(20);
@@ -66,30 +67,31 @@ impl EventPool {
 pub struct CudaFence {
     gpu: Arc<Gpu>,
     event: RawEvent,
-    /// The stream it was recorded on, as a number to tell streams apart.
-    stream: usize,
+    /// Number of the stream that it was recorded on.
+    stream: u64,
     done: AtomicBool,
 }
 
 impl CudaFence {
-    /// Records a fence on `stream` of `gpu`.
-    pub(crate) fn record(gpu: &Arc<Gpu>, stream: sys::CUstream) -> Result<Arc<Self>, CudaError> {
+    /// Records a fence on `stream`.
+    pub(crate) fn record(stream: &CudaStream) -> Result<Arc<Self>, CudaError> {
+        let gpu = stream.gpu();
         gpu.bind()?;
         let event = gpu.events().take(gpu)?;
-        let fence = Self { gpu: gpu.clone(), event, stream: stream as usize, done: AtomicBool::new(false) };
+        let fence = Self { gpu: gpu.clone(), event, stream: stream.number(), done: AtomicBool::new(false) };
         // SAFETY: event and stream belong to the context that is current.
-        let status = unsafe { sys::cuEventRecord(event.0, stream) };
+        let status = unsafe { sys::cuEventRecord(event.0, stream.raw()) };
         check(gpu.id(), "cuEventRecord", status)?;
         Ok(Arc::new(fence))
     }
 
     /// Lets later work on `stream` start only after this fence; the host does not wait.
-    pub(crate) fn hold_back(&self, stream: sys::CUstream) -> Result<(), CudaError> {
-        if self.stream == stream as usize || self.done.load(Ordering::Acquire) {
+    pub(crate) fn hold_back(&self, stream: &CudaStream) -> Result<(), CudaError> {
+        if self.stream == stream.number() || self.done.load(Ordering::Acquire) {
             return Ok(());
         }
         // SAFETY: both handles are alive; a stream may wait for an event of another GPU.
-        let status = unsafe { sys::cuStreamWaitEvent(stream, self.event.0, 0) };
+        let status = unsafe { sys::cuStreamWaitEvent(stream.raw(), self.event.0, 0) };
         check(self.gpu.id(), "cuStreamWaitEvent", status)
     }
 

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "streams are handles of the driver")]
 
 use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use beamstream_buffer::{DeviceId, Fence, Stream};
@@ -13,6 +14,9 @@ use crate::gpu::Gpu;
 use crate::staging::Staging;
 use crate::status::{check, ignore};
 
+/// Streams that were made so far in this process.
+static STREAMS: AtomicU64 = AtomicU64::new(0);
+
 /// A queue of work on one GPU, shared by all who hold a clone. A node has one.
 #[derive(Clone)]
 pub struct CudaStream {
@@ -22,13 +26,15 @@ pub struct CudaStream {
 struct Inner {
     gpu: Arc<Gpu>,
     raw: sys::CUstream,
+    /// Tells streams apart also when the driver uses a handle again.
+    number: u64,
     name: String,
     staging: Mutex<Option<Staging>>,
 }
 
 // SAFETY: a stream may be used from any thread, the driver locks; all other fields are `Send`.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: as above; what can change lies behind a lock.
 unsafe impl Sync for Inner {}
 
 impl CudaStream {
@@ -44,7 +50,8 @@ impl CudaStream {
         let status =
             unsafe { sys::cuStreamCreate(&raw mut raw, CUstream_flags::CU_STREAM_NON_BLOCKING as u32) };
         check(gpu.id(), "cuStreamCreate", status)?;
-        let inner = Inner { gpu: gpu.clone(), raw, name: name.to_owned(), staging: Mutex::new(None) };
+        let number = STREAMS.fetch_add(1, Ordering::Relaxed);
+        let inner = Inner { gpu: gpu.clone(), raw, number, name: name.to_owned(), staging: Mutex::new(None) };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -58,6 +65,11 @@ impl CudaStream {
         &self.inner.name
     }
 
+    /// A number that no other stream of the process has.
+    pub(crate) fn number(&self) -> u64 {
+        self.inner.number
+    }
+
     /// The driver's handle. It is valid as long as a clone of this stream lives.
     pub fn raw(&self) -> sys::CUstream {
         self.inner.raw
@@ -68,7 +80,7 @@ impl CudaStream {
     /// # Errors
     /// [`CudaError`] if the device is lost.
     pub fn fence(&self) -> Result<Arc<CudaFence>, CudaError> {
-        CudaFence::record(self.gpu(), self.raw())
+        CudaFence::record(self)
     }
 
     /// Lets later work start only after `fence`. Fences of GPUs are waited for on the device, others by the host.
@@ -78,7 +90,7 @@ impl CudaStream {
     pub fn wait(&self, fence: &Arc<dyn Fence>) -> Result<(), CudaError> {
         let any: &dyn Any = fence.as_ref();
         if let Some(fence) = any.downcast_ref::<CudaFence>() {
-            return fence.hold_back(self.raw());
+            return fence.hold_back(self);
         }
         fence.wait();
         Ok(())

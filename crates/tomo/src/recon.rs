@@ -29,6 +29,10 @@ const WINDOW_BATCHES: usize = 4;
 pub struct Recon {
     config: ReconConfig,
     ops: Arc<dyn Backend>,
+    /// Whether the axis was changed while the run went on.
+    axis_moved: bool,
+    /// Whether the run began without an axis: then buffers for keeping all projections were planned.
+    began_with_auto: bool,
     session: Option<Session>,
     /// The series before, while its projections are kept.
     finished: Option<Finished>,
@@ -52,7 +56,14 @@ impl NodeConfig for ReconConfig {
         {
             return Err(BuildError::key("batch", format!("expected 1 to 4096 projections, found {batch}")));
         }
-        Ok(Recon { config: self, ops: cx.ops.clone(), session: None, finished: None })
+        Ok(Recon {
+            began_with_auto: self.rotation_axis == AxisSetting::Auto,
+            axis_moved: false,
+            config: self,
+            ops: cx.ops.clone(),
+            session: None,
+            finished: None,
+        })
     }
 }
 
@@ -82,8 +93,14 @@ impl Recon {
         }
         let shape = header.format.shape;
         let rows = self.rows(shape.rows)?;
-        let axes =
-            self.config.rotation_axis.columns(header, rows.start, rows.len()).map_err(NodeError::config)?;
+        // Sizes first: axes are numbers for each row.
+        let impossible =
+            |error| NodeError::because(NodeErrorKind::Config, "the series cannot be reconstructed", error);
+        ReconSpec::new(rows.len(), shape.columns, 0.0).validate().map_err(impossible)?;
+        let axes = self.config.rotation_axis.columns(header, rows.start, rows.len());
+        // What was right for the series before must not end the run.
+        let kind = if self.axis_moved { NodeErrorKind::Series } else { NodeErrorKind::Config };
+        let axes = axes.map_err(|text| NodeError::new(kind, text))?;
         let axis_unknown = axes.is_none();
         let spec = ReconSpec {
             method: self.config.method,
@@ -94,9 +111,7 @@ impl Recon {
             storage: self.config.storage,
             ..ReconSpec::new(rows.len(), shape.columns, 0.0)
         };
-        spec.validate().map_err(|error| {
-            NodeError::because(NodeErrorKind::Config, "the series cannot be reconstructed", error)
-        })?;
+        spec.validate().map_err(impossible)?;
         let keeps = axis_unknown || header.angles_rad.is_none() || self.config.keep == Keep::All;
         let stored = if keeps { self.storable(header) } else { 0 };
         let mut output = header.clone();
@@ -201,12 +216,18 @@ impl Node for Recon {
             "filter" => config.filter = parsed(key, value)?,
             _ => return Err(SetError::Fixed(key.to_owned())),
         }
-        if config.rotation_axis == AxisSetting::Auto && self.config.rotation_axis != AxisSetting::Auto {
-            // Buffers for keeping all projections were not planned.
+        let turns_to_auto =
+            config.rotation_axis == AxisSetting::Auto && self.config.rotation_axis != AxisSetting::Auto;
+        if turns_to_auto && !self.began_with_auto {
             let message = "a run that began with a given axis cannot turn to auto".to_owned();
             return Err(SetError::Value { key: key.to_owned(), message });
         }
         let before = std::mem::replace(&mut self.config, config);
+        self.axis_moved |= self.config.rotation_axis != before.rotation_axis;
+        if turns_to_auto {
+            // The search begins with the first projection.
+            return Ok(TakesEffect::WithNextSeries);
+        }
         let at_hand = self.session.as_ref().or(self.finished.as_ref().map(|finished| &finished.session));
         let Some(session) = at_hand.filter(|session| session.can_be_made_again()) else {
             return Ok(TakesEffect::WithNextSeries);

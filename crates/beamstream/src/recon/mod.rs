@@ -133,6 +133,12 @@ fn prepare_with(
 ) -> Result<PreparedRecon, Error> {
     let sink = output_kind_of(&options.out)?;
     refuse_existing(&options.out, run.overwrite)?;
+    if let (Ok(out), Ok(scan)) = (options.out.canonicalize(), options.scan.canonicalize())
+        && out == scan
+    {
+        let message = format!("{} is the scan itself: give the volume another place", options.out.display());
+        return Err(Error::Option { option: "output", message });
+    }
     check_range(options)?;
     let mut scan = Scan::open(&options.scan, &options.places)?;
     let shape = scan.info().format.shape;

@@ -9,9 +9,11 @@ use crate::console::Console;
 use crate::drive::{Drive, drive};
 use crate::failure::Failure;
 use crate::figures::{ReconFigures, tell_pace, work};
+use crate::side_files;
 use crate::view::Show;
 
 pub(super) fn recon(args: &ReconArgs, console: &Console) -> Result<u8, Failure> {
+    side_files::check(&args.results, &[("the scan", &args.scan), ("the volume", &args.output)])?;
     let registry = registry();
     let started = Instant::now();
     let run = args.compute.options(args.results.overwrite, args.results.trace.as_deref());

@@ -9,15 +9,18 @@ use crate::console::Console;
 use crate::drive::{Drive, drive};
 use crate::failure::Failure;
 use crate::figures::{StreamFigures, tell_pace, tell_series, work};
+use crate::side_files;
 use crate::view::Show;
 
 pub(super) fn run(args: &RunArgs, console: &Console) -> Result<u8, Failure> {
+    side_files::check(&args.how.results, &[("the pipeline itself", &args.pipeline)])?;
     let registry = registry();
     let graph = load_file(&args.pipeline, &args.how.set, &registry)?;
     start(&graph, &args.how, &registry, console)
 }
 
 pub(super) fn launch(args: &LaunchArgs, console: &Console) -> Result<u8, Failure> {
+    side_files::check(&args.how.results, &[])?;
     let registry = registry();
     let graph = load_line(&args.line, &args.how.set, &registry)?;
     start(&graph, &args.how, &registry, console)

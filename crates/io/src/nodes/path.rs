@@ -38,7 +38,7 @@ impl PathTemplate {
     }
 }
 
-/// The path itself, or for one that this run has written already the first free one of `NAME-2`, `NAME-3` …
+/// The path itself, or for one that this run has written already the first of `NAME-2`, `NAME-3` … where nothing is.
 pub(super) fn unused(path: &Path, written: &HashSet<PathBuf>) -> PathBuf {
     let numbered = |number: u64| {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -46,7 +46,8 @@ pub(super) fn unused(path: &Path, written: &HashSet<PathBuf>) -> PathBuf {
         path.with_file_name(format!("{stem}-{number}{ending}"))
     };
     let paths = std::iter::once(path.to_owned()).chain((2..).map(numbered));
-    paths.into_iter().find(|path| !written.contains(path)).unwrap_or_else(|| path.to_owned())
+    let is_free = |other: &PathBuf| other == path || other.symlink_metadata().is_err();
+    paths.into_iter().find(|path| !written.contains(path) && is_free(path)).unwrap_or_else(|| path.to_owned())
 }
 
 #[cfg(test)]
@@ -70,6 +71,10 @@ mod tests {
             assert_eq!(path, Path::new(expected));
             written.insert(path);
         }
+        let folder = tempfile::tempdir().unwrap();
+        let (mine, foreign) = (folder.path().join("v.h5"), folder.path().join("v-2.h5"));
+        std::fs::write(&foreign, "somebody else's").unwrap();
+        assert_eq!(unused(&mine, &HashSet::from([mine.clone()])), folder.path().join("v-3.h5"));
         written.insert("slices".into());
         assert_eq!(unused(Path::new("slices"), &written), Path::new("slices-2"));
     }

@@ -32,6 +32,8 @@ pub(super) struct Session {
     store: BTreeMap<u64, Block>,
     /// Whether they are kept beyond the end.
     keeps_all: bool,
+    /// Whether the slices were handed on before.
+    handed_on: bool,
     /// Where the axis is not known yet: the search for it, and the order in which projections came.
     search: Option<Search>,
     preview_rows: Vec<usize>,
@@ -60,6 +62,7 @@ impl Session {
             preview: PreviewClock::new(&config.preview),
             store: BTreeMap::new(),
             keeps_all: config.keep == Keep::All,
+            handed_on: false,
             sums: None,
             without_angle: 0,
             header,
@@ -87,8 +90,10 @@ impl Session {
     /// Forms the sum anew with other parameters, from the projections that it holds; shows the chosen slices first.
     pub(super) fn make_again(&mut self, spec: ReconSpec, out: &mut Outlet) -> Result<(), NodeError> {
         self.setup.spec = spec;
-        self.note_axis(out);
         let batches = self.batches_of_store();
+        if !batches.is_empty() {
+            self.note_axis(out);
+        }
         // The sums of before go first: there may not be room for those of the slices besides.
         self.sums = None;
         if out.wants_previews() && !batches.is_empty() {
@@ -163,6 +168,15 @@ impl Session {
                  the last bits of the volume depend on it",
                 self.header.id,
                 self.batches.stragglers()
+            ));
+        }
+        if self.keeps_all && (self.store.len() as u64) < self.weights.count() {
+            out.journal().warn(format!(
+                "series {}: {} of {} projections were kept, so a change waits for the next series: announce how many \
+                 come, or raise store_bytes",
+                self.header.id,
+                self.store.len(),
+                self.weights.count()
             ));
         }
         self.complete(out)
@@ -321,7 +335,10 @@ impl Session {
             // All is enqueued and nothing follows: only for the time that is noted.
             fence.wait();
         }
-        out.journal().series(self.header.id, |record| record.volume_done = Some(Instant::now()));
+        // A volume that is made again is not what the scan waited for.
+        if !std::mem::replace(&mut self.handed_on, true) {
+            out.journal().series(self.header.id, |record| record.volume_done = Some(Instant::now()));
+        }
         Ok(())
     }
 

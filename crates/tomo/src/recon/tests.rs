@@ -205,3 +205,41 @@ fn an_impossible_axis_leaves_the_one_there_is() {
     node.end().unwrap();
     assert!(slices(&node) == volume(self::settings(), true, 0..ANGLES));
 }
+
+#[test]
+fn an_axis_that_was_right_before_skips_a_narrower_series_and_no_more() {
+    let mut node = Harness::<ReconConfig>::new(settings()).with_header(header(true));
+    node.begin().unwrap();
+    assert_eq!(node.set("rotation_axis", &json!(40)), Ok(TakesEffect::Now));
+    let mut narrow = header(true);
+    narrow.format = Format::frame(ElementType::F32, 2, 32);
+    let refused = node.with_header(narrow).negotiate().unwrap_err();
+    assert_eq!(refused.kind(), NodeErrorKind::Series);
+}
+
+#[test]
+fn an_axis_that_was_found_can_be_searched_again() {
+    let mut node = Harness::<ReconConfig>::new(json!({ "batch": 8 })).with_header(header(true));
+    node.begin().unwrap();
+    assert!(node.set("rotation_axis", &json!(20)).is_ok());
+    assert_eq!(node.set("rotation_axis", &json!("auto")), Ok(TakesEffect::WithNextSeries));
+    let mut given = Harness::<ReconConfig>::new(settings()).with_header(header(true));
+    assert!(given.set("rotation_axis", &json!("auto")).unwrap_err().contains("given axis"));
+}
+
+#[test]
+fn projections_that_could_not_be_kept_are_told_of() {
+    let mut unannounced = header(false);
+    unannounced.expected_frames = None;
+    let settings = json!({ "rotation_axis": 22.5, "batch": 8, "keep": "all", "store_bytes": 0 });
+    let mut node = Harness::<ReconConfig>::new(settings).with_header(unannounced);
+    node.begin().unwrap();
+    for number in 0..ANGLES as u64 {
+        let mut meta = BlockMeta::new(FrameId::new(number), Role::Projection);
+        meta.projection = number;
+        meta.angle_rad = Some(angles()[number as usize]);
+        node.feed(meta, &vec![1.0_f32; 2 * N]).unwrap();
+    }
+    node.end().unwrap();
+    assert!(node.warnings().iter().any(|text| text.contains("store_bytes")), "{:?}", node.warnings());
+}
