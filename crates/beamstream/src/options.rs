@@ -112,7 +112,13 @@ impl Options {
         match &self.device {
             Device::Cpu => Ok(Vec::new()),
             Device::Cuda(numbers) if numbers.is_empty() => Ok(vec![open(0)?]),
-            Device::Cuda(numbers) => numbers.iter().map(|&number| open(number)).collect(),
+            Device::Cuda(numbers) => match numbers[..] {
+                [number] => Ok(vec![open(number)?]),
+                _ => Err(Error::NoGpu {
+                    device: self.device.to_string(),
+                    cause: "this version computes on one GPU at a time: name one".to_owned(),
+                }),
+            },
             Device::Auto => match open(0) {
                 Ok(gpu) => Ok(vec![gpu]),
                 Err(error) => {
@@ -141,6 +147,13 @@ mod tests {
         for text in ["", "gpu", "cuda:", "cuda:x", "cuda:-1", "cpu:0"] {
             assert!(text.parse::<Device>().unwrap_err().to_string().contains(&format!("'{text}'")));
         }
+    }
+
+    #[test]
+    fn several_gpus_at_once_are_refused_and_not_ignored() {
+        let options = Options { device: Device::Cuda(vec![0, 1]), ..Default::default() };
+        let Err(error) = options.plan_options() else { panic!("only the first would compute") };
+        assert!(error.to_string().contains("cuda:0,1") && error.to_string().contains("one GPU"), "{error}");
     }
 
     #[test]

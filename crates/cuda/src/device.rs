@@ -14,6 +14,9 @@ use crate::memory::DeviceAllocator;
 use crate::pinned::PinnedAllocator;
 use crate::transfer::CudaTransfer;
 
+/// Oldest compute capability whose instructions the kernels use (matrix products with operands in halves).
+const OLDEST: (u32, u32) = (8, 0);
+
 /// One NVIDIA GPU on which nodes can be placed.
 pub struct CudaDevice {
     gpu: Arc<Gpu>,
@@ -25,9 +28,14 @@ impl CudaDevice {
     /// Opens the GPU of this number.
     ///
     /// # Errors
-    /// [`CudaError`] if there is no driver or no such GPU.
+    /// [`CudaError`] if there is no driver or no such GPU, or if that is too old.
     pub fn open(ordinal: u32, host: Arc<dyn Backend>) -> Result<Self, CudaError> {
-        Ok(Self { gpu: Gpu::open(ordinal)?, host })
+        let gpu = Gpu::open(ordinal)?;
+        let found = gpu.properties().compute_capability;
+        if found < OLDEST {
+            return Err(CudaError::DeviceTooOld { device: gpu.id(), found });
+        }
+        Ok(Self { gpu, host })
     }
 
     /// The GPU itself.

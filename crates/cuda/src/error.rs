@@ -46,6 +46,14 @@ pub enum CudaError {
         /// The devices there are, in words.
         present: String,
     },
+    /// The GPU is older than what the kernels are written for.
+    #[error("its compute capability is {}.{}, 8.0 is needed: compute on the CPU", found.0, found.1)]
+    DeviceTooOld {
+        /// The device.
+        device: DeviceId,
+        /// Its compute capability.
+        found: (u32, u32),
+    },
     /// NVRTC, which compiles the kernels, was not found.
     #[error(
         "NVRTC, which compiles the kernels, was not found: {cause}; install the CUDA toolkit, or the Python \
@@ -152,6 +160,7 @@ impl CudaError {
         match self {
             Self::NoDriver { .. } | Self::DriverTooOld { .. } | Self::NoCompiler { .. } => DeviceId::Cuda(0),
             Self::NoDevice { device, .. }
+            | Self::DeviceTooOld { device, .. }
             | Self::OutOfMemory { device, .. }
             | Self::Lost { device, .. }
             | Self::Call { device, .. }
@@ -179,6 +188,8 @@ mod tests {
         let text =
             CudaError::DriverTooOld { found: CudaVersion(11_080), needed: CudaVersion(12_000) }.to_string();
         assert!(text.contains("CUDA 11.8") && text.contains("12.0") && text.contains("update"), "{text}");
+        let text = CudaError::DeviceTooOld { device: DeviceId::Cuda(0), found: (7, 5) }.to_string();
+        assert!(text.contains("7.5") && text.contains("8.0") && text.contains("CPU"), "{text}");
         let error = CudaError::OutOfMemory { device: DeviceId::Cuda(1), bytes: 7, free: 3, total: 5 };
         let text = OpError::from(error).to_string();
         assert!(text.starts_with("cuda:1 failed: no room for 7 bytes: 3 of 5"), "{text}");

@@ -10,11 +10,12 @@ use beamstream_sim::{
 };
 use serde_json::{Value, json};
 
-use crate::args::DemoArgs;
+use crate::args::{DemoArgs, ResultArgs};
 use crate::console::Console;
 use crate::drive::{Drive, drive};
 use crate::failure::Failure;
 use crate::figures::{StreamFigures, tell_series};
+use crate::side_files;
 use crate::view::Show;
 
 /// How often figures are told where no bar shows them.
@@ -27,6 +28,10 @@ const MAX_ROWS: usize = 128;
 const BATCH: usize = 8;
 
 pub(super) fn demo(args: &DemoArgs, console: &Console) -> Result<u8, Failure> {
+    let results = ResultArgs { report: None, trace: args.trace.clone(), overwrite: false };
+    let scan_file = args.scan.as_deref().map(|scan| ("the scan", scan));
+    let others: Vec<(&str, &Path)> = scan_file.into_iter().collect();
+    side_files::check(&results, &others)?;
     let registry = registry();
     let options = args.compute.options(true, args.trace.as_deref());
     let scan = scan(args, &options)?;

@@ -274,7 +274,9 @@ impl SeriesSizer {
         });
         let (memory, advice) = match place {
             DeviceId::Cpu => ("host memory".to_owned(), "allow more with --memory"),
-            DeviceId::Cuda(_) => (format!("memory on {place}"), "take a device with more of it"),
+            DeviceId::Cuda(_) => {
+                (format!("memory on {place}"), "take a device with more of it, or the CPU with --device cpu")
+            }
         };
         let limit = show_bytes(self.limits.of(place));
         let message = format!(
