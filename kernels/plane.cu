@@ -1,6 +1,6 @@
 // Slices of any orientation from stored lines, by direct backprojection with linear interpolation.
 //
-// Compiled for: ROWS (rows of a chunk of the lines), EDGE (edge of the pixels of a block: 32, 16 or 8), TILTED (1 if
+// Compiled for: ROWS (rows of a chunk of the lines), EDGE (edge of the pixels of a block: 64, 32, 16 or 8), TILTED (1 if
 // rows have axes of their own), BETWEEN (0 if all pixels lie on rows).
 //
 // A block brings what its pixels can need of a line, columns and groups of 8 rows, to shared memory. The rows are the
@@ -8,14 +8,11 @@
 #include "lines.cuh"
 
 constexpr int WARP = 32;
-// Pixels of a thread, one above the other.
-constexpr int PIXELS = 4;
-constexpr int THREADS = EDGE * EDGE / PIXELS;
 // Pixels of a warp, so that its columns and rows lie close in every direction.
 constexpr int WARP_X = 8, WARP_Y = 4;
-constexpr int WARPS_X = EDGE / WARP_X;
-// Rows of pixels between two pixels of a thread.
-constexpr int STEP_Y = EDGE / PIXELS;
+// A row of warps, and the pixels of a thread: one in each such row of the block.
+constexpr int WARPS = EDGE / WARP_X, PIXELS = EDGE / WARP_Y;
+constexpr int THREADS = WARP * WARPS;
 
 // A plane: pixel (i, j) lies at `origin + i * down + j * right`: z in rows, y and x from the rotation axis.
 struct Plane {
@@ -121,7 +118,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     extern __shared__ __align__(16) unsigned char shared[];
     const int first_i = blockIdx.y * EDGE, first_j = blockIdx.x * EDGE;
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const int i = warp / WARPS_X * WARP_Y + lane / WARP_X, j = warp % WARPS_X * WARP_X + lane % WARP_X;
+    const int i = lane / WARP_X, j = warp * WARP_X + lane % WARP_X;
     // An odd number of 16 bytes spreads columns over the banks.
     const int column_bytes = (window.groups | 1) * 16;
     const int line_bytes = window.columns * column_bytes, stage_bytes = window.lines * line_bytes;
@@ -141,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     float to_next_row[PIXELS], row_px[PIXELS], next_row_px[PIXELS];
 #pragma unroll
     for (int pixel = 0; pixel < PIXELS; ++pixel) {
-        const double z = first_z + (i + pixel * STEP_Y) * plane.down[0] + j * plane.right[0];
+        const double z = first_z + (i + pixel * WARP_Y) * plane.down[0] + j * plane.right[0];
         const int row = static_cast<int>(BETWEEN ? floor(z) : rint(z));
         to_next_row[pixel] = static_cast<float>(z - row);
         row_bytes[pixel] = 2 * (row - first_group * GROUP_ROWS);
@@ -199,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
             const float first = ray->origin + ray->down * i + ray->right * j;
 #pragma unroll
             for (int pixel = 0; pixel < PIXELS; ++pixel) {
-                const float position = first + ray->down * float(pixel * STEP_Y);
+                const float position = first + ray->down * float(pixel * WARP_Y);
                 const unsigned row = address + row_bytes[pixel];
                 const float at = position + (TILTED ? row_px[pixel] : 0.0f);
                 sums[pixel] += ray->scale * between_columns(row, at, column_bytes);
@@ -212,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 #pragma unroll
     for (int pixel = 0; pixel < PIXELS; ++pixel) {
-        int y = first_i + i + pixel * STEP_Y, x = first_j + j;
+        int y = first_i + i + pixel * WARP_Y, x = first_j + j;
         if (y < height && x < width) {
             const float next = BETWEEN ? to_next_row[pixel] * (next_sums[pixel] - sums[pixel]) : 0.0f;
             out[size_t(y) * width + x] = scale * (sums[pixel] + next);

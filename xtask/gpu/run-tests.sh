@@ -45,7 +45,7 @@ done
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)
 if [[ -n $sanitizer ]]; then
     for tool in memcheck racecheck initcheck; do
-        for program in "$here"/tests/beamstream_cuda "$here"/tests/conformance*; do
+        for program in "$here"/tests/conformance*; do
             [[ -x $program ]] || continue
             # Asking the driver for a parameter that a kernel does not have is how their number is found.
             options=$([[ $tool == memcheck ]] && echo "--report-api-errors no")

@@ -247,6 +247,9 @@ impl std::fmt::Debug for Pool {
     }
 }
 
+/// Fences of a buffer from which on those that are done are looked for: asking a device takes microseconds.
+const MANY_READERS: usize = 8;
+
 /// One share of a slot; dropping it gives the share back.
 struct Share {
     pool: Arc<Inner>,
@@ -267,7 +270,9 @@ impl Share {
     /// Adds a fence for which the buffer waits before it is written again.
     fn add_reader(&self, fence: Arc<dyn Fence>) {
         let mut readers = self.readers();
-        readers.retain(|reader| !reader.is_done());
+        if readers.len() >= MANY_READERS {
+            readers.retain(|reader| !reader.is_done());
+        }
         readers.push(fence);
     }
 

@@ -21,6 +21,8 @@ const BATCH: usize = 64;
 /// All operations of one node on one GPU, on a stream of their own.
 pub struct CudaBackend {
     stream: CudaStream,
+    /// Instead of it, for reconstruction: its kernels would keep those waiting that bring it projections.
+    patient: CudaStream,
     /// Computes what is done once a scan and not worth a kernel: the rotation axis.
     host: Arc<dyn Backend>,
     rescale: Rescale,
@@ -32,7 +34,12 @@ impl CudaBackend {
     /// # Errors
     /// [`CudaError`] if the driver refuses a stream.
     pub fn new(gpu: &Arc<Gpu>, node: &str, host: Arc<dyn Backend>) -> Result<Self, CudaError> {
-        Ok(Self { stream: CudaStream::new(gpu, node)?, host, rescale: Rescale::default() })
+        Ok(Self {
+            stream: CudaStream::new(gpu, node)?,
+            patient: CudaStream::patient(gpu, node)?,
+            host,
+            rescale: Rescale::default(),
+        })
     }
 }
 
@@ -51,8 +58,8 @@ impl Backend for CudaBackend {
 
     fn reconstruction(&self, spec: &ReconSpec) -> Result<Box<dyn Reconstruction>, OpError> {
         match spec.method {
-            Method::Fourier => Ok(Box::new(FourierSums::new(spec, &self.stream)?)),
-            Method::Fbp => Ok(Box::new(DirectSums::new(&self.stream, spec)?)),
+            Method::Fourier => Ok(Box::new(FourierSums::new(spec, &self.patient)?)),
+            Method::Fbp => Ok(Box::new(DirectSums::new(&self.patient, spec)?)),
         }
     }
 
@@ -75,7 +82,7 @@ impl Backend for CudaBackend {
     }
 
     fn scan_store(&self, spec: &ReconSpec, projections: usize) -> Result<Box<dyn ScanStore>, OpError> {
-        Ok(Box::new(CudaScanStore::new(&self.stream, spec, projections)?))
+        Ok(Box::new(CudaScanStore::new(&self.patient, spec, projections)?))
     }
 
     fn scan_store_memory(&self, spec: &ReconSpec, projections: usize) -> Memory {

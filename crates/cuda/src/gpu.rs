@@ -9,7 +9,7 @@ use cudarc::driver::sys::{self, CUdevice_attribute, CUmemPool_attribute};
 
 use crate::driver::{Driver, RawDevice};
 use crate::error::CudaError;
-use crate::fence::EventPool;
+use crate::progress::EventPool;
 use crate::kernel::Modules;
 use crate::nvml::Meter;
 use crate::status::{check, ignore};

@@ -25,6 +25,7 @@ mod ops;
 mod pages;
 mod pinned;
 mod probe;
+mod progress;
 mod recon;
 mod source;
 mod staging;

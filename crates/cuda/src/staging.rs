@@ -31,8 +31,9 @@ pub(crate) struct Staging {
     base: NonNull<u8>,
     half: usize,
     used: usize,
-    /// When a half has left, by the time it was given up.
-    left: [Option<Arc<CudaFence>>; 2],
+    /// Position of the fence behind each half, by the time it was given up; 0, which is past, before that. A fence
+    /// would keep the stream that this belongs to.
+    left: [u64; 2],
 }
 
 // SAFETY: the memory is this value's own; the address is valid in every thread.
@@ -46,7 +47,7 @@ impl Staging {
         let status = unsafe { sys::cuMemHostAlloc(&raw mut base, 2 * HALF_BYTES, 0) };
         check(gpu.id(), "cuMemHostAlloc", status)?;
         let base = NonNull::new(base.cast()).unwrap_or(NonNull::dangling());
-        Ok(Self { gpu: gpu.clone(), base, half: 0, used: 0, left: [None, None] })
+        Ok(Self { gpu: gpu.clone(), base, half: 0, used: 0, left: [0; 2] })
     }
 
     /// Sends `bytes` to the address `to`; they may change once this returns.
@@ -103,12 +104,10 @@ impl Staging {
     /// Place for a piece of at most one half.
     fn room(&mut self, stream: &CudaStream, bytes: usize) -> Result<NonNull<u8>, CudaError> {
         if self.used + bytes > HALF_BYTES {
-            self.left[self.half] = Some(stream.fence()?);
+            self.left[self.half] = CudaFence::new(stream)?.position();
             self.half = 1 - self.half;
             self.used = 0;
-            if let Some(fence) = self.left[self.half].take() {
-                fence.wait();
-            }
+            CudaFence::at(stream, self.left[self.half]).wait();
         }
         let offset = self.half * HALF_BYTES + self.used;
         self.used += bytes.next_multiple_of(ALIGN);

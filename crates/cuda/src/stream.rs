@@ -3,7 +3,7 @@
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use beamstream_buffer::{DeviceId, Fence, Stream};
 use cudarc::driver::sys::{self, CUstream_flags};
@@ -11,11 +11,19 @@ use cudarc::driver::sys::{self, CUstream_flags};
 use crate::error::CudaError;
 use crate::fence::CudaFence;
 use crate::gpu::Gpu;
+use crate::progress::{Progress, Recorded};
 use crate::staging::Staging;
 use crate::status::{check, ignore};
 
 /// Streams that were made so far in this process.
 static STREAMS: AtomicU64 = AtomicU64::new(0);
+
+/// Other streams whose positions are remembered; a node waits for fewer.
+const REMEMBERED: usize = 32;
+
+/// Priorities, highest first; the driver takes a number beyond those that a GPU has for the nearest of them.
+const PROMPT: i32 = i32::MIN;
+const PATIENT: i32 = i32::MAX;
 
 /// A queue of work on one GPU, shared by all who hold a clone. A node has one.
 #[derive(Clone)]
@@ -29,6 +37,9 @@ struct Inner {
     /// Tells streams apart also when the driver uses a handle again.
     number: u64,
     name: String,
+    progress: Progress,
+    /// Numbers of other streams and the positions in them that this one is behind.
+    behind: Mutex<Vec<(u64, u64)>>,
     staging: Mutex<Option<Staging>>,
 }
 
@@ -43,15 +54,35 @@ impl CudaStream {
     /// # Errors
     /// [`CudaError`] if the driver refuses.
     pub fn new(gpu: &Arc<Gpu>, name: &str) -> Result<Self, CudaError> {
+        Self::with_priority(gpu, name, PROMPT)
+    }
+
+    /// A new queue whose kernels let those of other queues go first: for long ones, so that short ones that feed them
+    /// need not wait for a free multiprocessor.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn patient(gpu: &Arc<Gpu>, name: &str) -> Result<Self, CudaError> {
+        Self::with_priority(gpu, name, PATIENT)
+    }
+
+    fn with_priority(gpu: &Arc<Gpu>, name: &str, priority: i32) -> Result<Self, CudaError> {
         gpu.check()?;
         gpu.bind()?;
         let mut raw = std::ptr::null_mut();
+        let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is current; it stores one handle, which `drop` destroys.
-        let status =
-            unsafe { sys::cuStreamCreate(&raw mut raw, CUstream_flags::CU_STREAM_NON_BLOCKING as u32) };
-        check(gpu.id(), "cuStreamCreate", status)?;
-        let number = STREAMS.fetch_add(1, Ordering::Relaxed);
-        let inner = Inner { gpu: gpu.clone(), raw, number, name: name.to_owned(), staging: Mutex::new(None) };
+        let status = unsafe { sys::cuStreamCreateWithPriority(&raw mut raw, flags, priority) };
+        check(gpu.id(), "cuStreamCreateWithPriority", status)?;
+        let inner = Inner {
+            gpu: gpu.clone(),
+            raw,
+            number: STREAMS.fetch_add(1, Ordering::Relaxed),
+            name: name.to_owned(),
+            progress: Progress::default(),
+            behind: Mutex::default(),
+            staging: Mutex::default(),
+        };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -70,6 +101,37 @@ impl CudaStream {
         self.inner.number
     }
 
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.inner.progress
+    }
+
+    pub(crate) fn recorded(&self) -> Recorded<'_> {
+        Recorded { gpu: self.gpu(), stream: self.raw() }
+    }
+
+    /// Whether all later work waits for that position of another stream already.
+    pub(crate) fn is_behind(&self, other: u64, position: u64) -> bool {
+        self.behind().iter().any(|(stream, reached)| *stream == other && *reached >= position)
+    }
+
+    /// Notes that all later work waits for that position of another stream.
+    pub(crate) fn note_behind(&self, other: u64, position: u64) {
+        let mut behind = self.behind();
+        match behind.iter_mut().find(|(stream, _)| *stream == other) {
+            Some((_, reached)) => *reached = position.max(*reached),
+            None => {
+                if behind.len() == REMEMBERED {
+                    behind.remove(0);
+                }
+                behind.push((other, position));
+            }
+        }
+    }
+
+    fn behind(&self) -> MutexGuard<'_, Vec<(u64, u64)>> {
+        self.inner.behind.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The driver's handle. It is valid as long as a clone of this stream lives.
     pub fn raw(&self) -> sys::CUstream {
         self.inner.raw
@@ -80,7 +142,7 @@ impl CudaStream {
     /// # Errors
     /// [`CudaError`] if the device is lost.
     pub fn fence(&self) -> Result<Arc<CudaFence>, CudaError> {
-        CudaFence::record(self)
+        Ok(Arc::new(CudaFence::new(self)?))
     }
 
     /// Lets later work start only after `fence`. Fences of GPUs are waited for on the device, others by the host.
@@ -144,6 +206,7 @@ impl Stream for CudaStream {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        self.progress.clear(&self.gpu);
         if self.gpu.bind().is_ok() {
             // SAFETY: `new` created it and this is its last holder; the driver destroys it after its work.
             ignore(unsafe { sys::cuStreamDestroy_v2(self.raw) });

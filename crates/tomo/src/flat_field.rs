@@ -75,6 +75,8 @@ impl NodeConfig for FlatFieldConfig {
             ops: cx.ops.clone(),
             references: References::new(self.flat_groups == FlatGroups::Interpolate),
             current: None,
+            last_pass: None,
+            repaired: BadPixels::default(),
         })
     }
 }
@@ -92,6 +94,10 @@ pub struct FlatField {
     ops: Arc<dyn Backend>,
     references: References,
     current: Option<Current>,
+    /// The operation of the pass over the rows before, and what it was made for.
+    last_pass: Option<(Format, Box<dyn FlatFieldOp>)>,
+    /// Bad pixels that operations of earlier passes have counted.
+    repaired: BadPixels,
 }
 
 /// The series at hand.
@@ -201,6 +207,20 @@ impl FlatField {
         Ok(())
     }
 
+    /// The operation for a series, or for a pass over its rows: that of the pass before, if the rows are as many.
+    fn operation(&mut self, header: &SeriesHeader) -> Result<Box<dyn FlatFieldOp>, NodeError> {
+        let last_pass = self.last_pass.take();
+        if header.pass.is_first() {
+            self.repaired = BadPixels::default();
+        } else if let Some((format, mut op)) = last_pass {
+            if format == header.format {
+                return Ok(op);
+            }
+            self.repaired += op.take_bad_pixels().map_err(op_failed)?;
+        }
+        self.ops.flat_field(&self.spec, header.format).map_err(op_failed)
+    }
+
     fn warn_of_bad_pixels(series: SeriesId, bad: BadPixels, out: &Outlet) {
         let causes = [
             (bad.no_beam, "without open beam (flat not above dark)"),
@@ -264,7 +284,7 @@ impl Node for FlatField {
                 self.references.set(*role, pixels.clone());
             }
         }
-        let op = self.ops.flat_field(&self.spec, header.format).map_err(op_failed)?;
+        let op = self.operation(header)?;
         self.current = Some(Current {
             header: header.clone(),
             op,
@@ -298,9 +318,13 @@ impl Node for FlatField {
 
     fn end(&mut self, _summary: &SeriesSummary, out: &mut Outlet) -> Result<(), NodeError> {
         self.release_held(out)?;
-        if let Some(mut current) = self.current.take() {
-            let bad = current.op.take_bad_pixels().map_err(op_failed)?;
-            Self::warn_of_bad_pixels(current.header.id, bad, out);
+        let Some(mut current) = self.current.take() else { return Ok(()) };
+        if current.header.pass.is_last() {
+            self.repaired += current.op.take_bad_pixels().map_err(op_failed)?;
+            Self::warn_of_bad_pixels(current.header.id, self.repaired, out);
+        } else {
+            // Counting ends with the last pass: on a device it takes a wait for all that was enqueued.
+            self.last_pass = Some((current.header.format, current.op));
         }
         Ok(())
     }
@@ -404,5 +428,28 @@ mod tests {
         node.feed(frame(0, Role::Projection), &[250_u16]).unwrap();
         node.end().unwrap();
         assert!((node.first_pixels()[0] - 0.25).abs() < 1e-6);
+    }
+
+    #[test]
+    fn bad_pixels_of_all_passes_are_told_once() {
+        use beamstream_core::Pass;
+        // Three passes over the rows, the last of fewer: its operation is another one.
+        let pass = |index, rows| SeriesHeader {
+            pass: Pass { index, count: 3, first_row: 2 * index, total_rows: 5 },
+            ..SeriesHeader::frames(
+                SeriesId { number: 1, ordinal: 0 },
+                Format::frame(ElementType::U16, rows, 1),
+            )
+        };
+        let mut node = Harness::<FlatFieldConfig>::new(json!({}));
+        for (index, counts) in [vec![65535_u16, 9], vec![65535, 65535], vec![65535]].into_iter().enumerate() {
+            node = node.with_header(pass(index, counts.len()));
+            node.begin().unwrap();
+            node.feed(frame(0, Role::Flat), &vec![1000_u16; counts.len()]).unwrap();
+            node.feed(frame(1, Role::Projection), &counts).unwrap();
+            node.end().unwrap();
+        }
+        let told = node.warnings();
+        assert!(matches!(told.as_slice(), [only] if only.contains("4 masked or saturated")), "{told:?}");
     }
 }

@@ -5,8 +5,8 @@ use beamstream_ops::{OpError, Plane};
 use super::lines::Ray;
 
 // As in the kernel.
-/// Pixels of a thread.
-const PIXELS: usize = 4;
+/// Threads of a block for each pixel of its edge: rows of pixels of a warp.
+const WARP_ROWS: usize = 4;
 /// Rows that are copied together, and their bytes.
 const GROUP_ROWS: usize = 8;
 const GROUP_BYTES: usize = 16;
@@ -14,7 +14,7 @@ const GROUP_BYTES: usize = 16;
 const LOCAL_RAY_BYTES: usize = 24;
 
 /// Edges of the pixels of a block, the largest that fits.
-const EDGES: [usize; 3] = [32, 16, 8];
+const EDGES: [usize; 4] = [64, 32, 16, 8];
 /// Most lines of a stage, and how many bytes of columns make a stage long enough.
 const MAX_LINES: usize = 32;
 const STAGE_BYTES: usize = 32 * 1024;
@@ -30,6 +30,13 @@ pub(super) struct Piece {
     pub(super) edge: usize,
     /// Whether some lie between two rows.
     pub(super) between: bool,
+}
+
+impl Piece {
+    /// Threads of its block.
+    pub(super) fn threads(self) -> usize {
+        self.edge * WARP_ROWS
+    }
 }
 
 /// Columns and groups of rows that a block needs of a line at most, and lines that it brings at a time.
@@ -68,18 +75,13 @@ impl Window {
             let rows = (steps * rows_step).ceil() as usize + 1 + if between { 2 } else { 0 };
             let groups = (GROUP_ROWS - 1 + rows).div_ceil(GROUP_ROWS);
             let bytes = columns * column_bytes(groups);
-            let threads = edge * edge / PIXELS;
-            let lines = (STAGE_BYTES / bytes).clamp(1, MAX_LINES.min(threads));
-            let window = Self { piece: Piece { edge, between }, columns, groups, lines };
-            (bytes <= MAX_STAGE_BYTES && groups <= threads).then_some(window)
+            let piece = Piece { edge, between };
+            let lines = (STAGE_BYTES / bytes).clamp(1, MAX_LINES.min(piece.threads()));
+            let window = Self { piece, columns, groups, lines };
+            (bytes <= MAX_STAGE_BYTES && groups <= piece.threads()).then_some(window)
         };
         let found = EDGES.into_iter().find_map(of_edge);
         found.ok_or_else(|| refuse("pixels that are less than some dozen voxels apart".to_owned()))
-    }
-
-    /// Threads of a block.
-    pub(super) fn threads(&self) -> usize {
-        self.piece.edge * self.piece.edge / PIXELS
     }
 
     /// Shared memory of a block: two stages of columns, three of rays.
@@ -107,7 +109,7 @@ mod tests {
         let found = window(&Plane::horizontal(17, 2048)).unwrap();
         assert_eq!(
             found,
-            Window { piece: Piece { edge: 32, between: false }, columns: 48, groups: 1, lines: 32 }
+            Window { piece: Piece { edge: 64, between: false }, columns: 94, groups: 1, lines: 21 }
         );
         let between = Plane { origin: [17.5, 0.0, 0.0], ..Plane::horizontal(17, 2048) };
         assert_eq!((window(&between).unwrap().groups, window(&between).unwrap().piece.between), (2, true));
@@ -116,13 +118,13 @@ mod tests {
     #[test]
     fn planes_along_the_axis_need_all_rows() {
         let found = window(&Plane::frontal(100, 2048)).unwrap();
-        assert_eq!((found.columns, found.groups, found.piece.edge), (35, 5, 32));
+        assert_eq!((found.columns, found.groups, found.piece.edge), (67, 9, 64));
     }
 
     #[test]
     fn pixels_far_apart_go_in_smaller_blocks_or_are_refused() {
         let spread = |by: f64| Plane { origin: [0.0; 3], down: [by, by, 0.0], right: [0.0, 0.0, by] };
-        assert_eq!(window(&spread(4.0)).unwrap().piece.edge, 16);
+        assert_eq!([1.5, 2.0, 4.0].map(|by| window(&spread(by)).unwrap().piece.edge), [64, 32, 16]);
         assert!(window(&spread(1000.0)).is_err());
         assert!(window(&Plane { origin: [f64::NAN, 0.0, 0.0], ..spread(1.0) }).is_err());
     }

@@ -16,6 +16,9 @@ use crate::run::{Capacity, Policy};
 /// The kind under which transfers are shown. It is no kind for pipeline files.
 pub(crate) const TRANSFER: &str = "transfer";
 
+/// One in so many copies is looked at: the driver takes as long to answer as to enqueue a copy.
+const LOOKED_AT: u64 = 16;
+
 /// How the copies of a transfer went.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
@@ -24,10 +27,11 @@ pub(crate) struct Copies {
 }
 
 impl Copies {
-    /// Counts a copy; an early one was enqueued before a device had written what it reads or read what it overwrites.
-    fn count(&self, is_early: bool) {
-        self.enqueued.fetch_add(1, Ordering::Relaxed);
-        self.early.fetch_add(u64::from(is_early), Ordering::Relaxed);
+    /// Counts a copy; an early one is enqueued before a device has written what it reads or read what it overwrites.
+    fn count(&self, is_early: impl FnOnce() -> bool) {
+        if self.enqueued.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOKED_AT) && is_early() {
+            self.early.fetch_add(LOOKED_AT, Ordering::Relaxed);
+        }
     }
 
     /// Whether most of the copies have to wait for other work of a device, rather than that for them.
@@ -67,7 +71,7 @@ impl Node for TransferNode {
     fn process(&mut self, block: Block, out: &mut Outlet) -> Result<(), NodeError> {
         let Some(copies) = &mut self.copies else { return Ok(()) };
         let mut lease = out.lease(block.format())?;
-        self.counts.count(block.written().is_some_and(|written| !written.is_done()) || lease.is_read());
+        self.counts.count(|| block.written().is_some_and(|written| !written.is_done()) || lease.is_read());
         copies.copy(&block, &mut lease).map_err(copy_failed)?;
         let copied = lease.freeze(block.meta);
         if copied.meta.preview { out.preview(copied) } else { out.push(copied) }
