@@ -57,20 +57,28 @@ __device__ inline float repaired(const float* row, const unsigned* good, int col
     return row[take_before ? before : after];
 }
 
-// frame       (row, column) of ELEMENT
+// Frames of one launch.
+constexpr int MOST_FRAMES = 16;
+
+// Frames, (row, column) of ELEMENT each, and where they go, (row, column) of f32.
+struct Frames {
+    const ELEMENT* from[MOST_FRAMES];
+    float* to[MOST_FRAMES];
+};
+
 // dark        (row, column), counts
 // beam        (row, column): one over the open beam for one flat, the open beam of the first of two
 // later_beam  (row, column): the open beam of the second flat, not read for one
 // later       part of the second flat, 0..1
 // saturated   counts from which on a pixel is saturated
-// out         (row, column), f32
 // bad         4 sums, in the order of Cause
 //
-// One block a row, a multiple of 32 threads; shared memory: a bit a column, in words of 32.
-extern "C" __global__ void flat_field(const ELEMENT* __restrict__ frame, const float* __restrict__ dark,
+// Grid (row, frame), blocks of a multiple of 32 threads; shared memory: a bit a column, in words of 32.
+extern "C" __global__ void flat_field(__grid_constant__ const Frames frames, const float* __restrict__ dark,
                                       const float* __restrict__ beam, const float* __restrict__ later_beam,
-                                      float later, float saturated, int columns, float* out,
-                                      unsigned long long* bad) {
+                                      float later, float saturated, int columns, unsigned long long* bad) {
+    const ELEMENT* __restrict__ const frame = frames.from[blockIdx.y];
+    float* const out = frames.to[blockIdx.y];
     extern __shared__ unsigned good[];
     __shared__ unsigned counts[CAUSES];
     const size_t start = size_t(blockIdx.x) * columns;

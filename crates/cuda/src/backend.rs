@@ -11,7 +11,7 @@ use beamstream_ops::{
 
 use crate::error::CudaError;
 use crate::gpu::Gpu;
-use crate::ops::{CudaFlatField, CudaMean, Rescale, rotation_axis};
+use crate::ops::{CudaFlatField, CudaMean, Rescale, frames_at_once, rotation_axis};
 use crate::recon::{CudaScanStore, DirectSums, FourierSums};
 use crate::stream::CudaStream;
 
@@ -54,6 +54,10 @@ impl Backend for CudaBackend {
 
     fn flat_field(&self, spec: &FlatFieldSpec, format: Format) -> Result<Box<dyn FlatField>, OpError> {
         Ok(Box::new(CudaFlatField::new(&self.stream, *spec, format)?))
+    }
+
+    fn frames_at_once(&self, format: Format) -> usize {
+        frames_at_once(format)
     }
 
     fn reconstruction(&self, spec: &ReconSpec) -> Result<Box<dyn Reconstruction>, OpError> {

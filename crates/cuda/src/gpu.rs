@@ -9,9 +9,9 @@ use cudarc::driver::sys::{self, CUdevice_attribute, CUmemPool_attribute};
 
 use crate::driver::{Driver, RawDevice};
 use crate::error::CudaError;
-use crate::progress::EventPool;
 use crate::kernel::Modules;
 use crate::nvml::Meter;
+use crate::progress::EventPool;
 use crate::status::{check, ignore};
 use crate::trace::Recorder;
 

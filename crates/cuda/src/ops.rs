@@ -11,7 +11,7 @@ use beamstream_ops::OpError;
 use crate::source::KernelSource;
 
 pub(crate) use axis::rotation_axis;
-pub(crate) use flat_field::CudaFlatField;
+pub(crate) use flat_field::{CudaFlatField, frames_at_once};
 pub(crate) use mean::CudaMean;
 pub(crate) use rescale::Rescale;
 

@@ -17,6 +17,8 @@ use crate::stream::CudaStream;
 const MOST_SPANS: usize = 1 << 20;
 /// Pieces of work under way at which finished ones are read, so that their events can be used again.
 const READ_AT: usize = 1024;
+/// How many are looked at each time: all of them would hold up those who enqueue.
+const READ_AT_ONCE: usize = 4;
 /// The driver tells times as single-precision milliseconds: the reference moves on before they get coarse.
 const REFERENCE_SECS: f64 = 1.0;
 
@@ -113,7 +115,7 @@ impl Gpu {
         self.recorder().is_on.store(false, Ordering::Release);
         match self.recorder().lock().as_mut() {
             Some(state) => {
-                state.read_finished();
+                state.read_finished(usize::MAX);
                 (std::mem::take(&mut state.finished), std::mem::take(&mut state.dropped))
             }
             None => (Vec::new(), 0),
@@ -150,7 +152,7 @@ impl CudaStream {
             let (stream, name) = (self.name().to_owned(), name.to_owned());
             state.pending.push_back(Pending { stream, name, began, ended });
             if state.pending.len() >= READ_AT {
-                state.read_finished();
+                state.read_finished(READ_AT_ONCE);
             }
         }
         result
@@ -170,10 +172,10 @@ fn stamp(stream: &CudaStream, stamp: Stamp) -> Result<(), CudaError> {
 }
 
 impl State {
-    /// Reads the times of all work that has ended.
-    fn read_finished(&mut self) {
-        // Streams end in no common order, so each piece is looked at.
-        for _ in 0..self.pending.len() {
+    /// Looks at the oldest pieces of work, `most` of them, and reads the times of those that have ended.
+    fn read_finished(&mut self, most: usize) {
+        // Streams end in no common order: one that has not ended goes to the end of the queue.
+        for _ in 0..self.pending.len().min(most) {
             let Some(work) = self.pending.pop_front() else { return };
             let times = self.secs(work.began).zip(self.secs(work.ended));
             let Some((began, ended)) = times else {

@@ -4,7 +4,7 @@
 
 mod common;
 
-use beamstream_buffer::Block;
+use beamstream_buffer::{Block, LeaseMut};
 use beamstream_core::{ElementType, Format};
 use beamstream_ops::{Backend, FlatFieldSpec, OUTPUT_TYPES};
 use common::{Random, Rig, lease_on_host, on_host, rig, values_on_host};
@@ -108,6 +108,21 @@ fn compare_flat_fields(
                 flats.len()
             );
         }
+    }
+    // Several at once, more than go into one launch, are corrected like one after the other.
+    let frames: Vec<Block> = (0..if format.shape.len() < 200 { 19 } else { 3 })
+        .map(|_| frame(format.element, format.shape.rows, format.shape.columns, bad, random))
+        .collect();
+    let there: Vec<Block> = frames.iter().map(|frame| rig.on_device(frame)).collect();
+    let mut found: Vec<LeaseMut> = frames.iter().map(|_| rig.lease_on_device(out)).collect();
+    cuda.correct_all(&there, 0.3, &mut found).unwrap();
+    for (frame, found) in frames.iter().zip(found) {
+        let (mut expected, mut alone) = (lease_on_host(out), rig.lease_on_device(out));
+        // Twice, as on the device.
+        cpu.correct(frame, 0.3, &mut expected).unwrap();
+        cpu.correct(frame, 0.3, &mut expected).unwrap();
+        cuda.correct(&rig.on_device(frame), 0.3, &mut alone).unwrap();
+        assert!(rig.values::<f32>(found) == rig.values::<f32>(alone), "{format} {spec:?}: one of several");
     }
     assert_eq!(cuda.take_bad_pixels().unwrap(), cpu.take_bad_pixels().unwrap(), "{format} {spec:?}");
     assert_eq!(cuda.take_bad_pixels().unwrap().total(), 0);

@@ -52,12 +52,18 @@ pub struct Negotiated {
     pub memory_bytes: usize,
     /// Blocks of its input that the node holds at most, besides the one in its hands.
     pub keeps_blocks: usize,
+    /// Blocks that the node takes in one go where so many wait, see [`Node::process_all`]. It then keeps and writes as
+    /// many.
+    pub takes_blocks: usize,
     /// Blocks of its output that the node writes at once.
     pub writes_blocks: usize,
     /// Blocks of its output that the node would hand on without waiting, if memory allows: on a device it can then take
     /// the next projections while these leave. It gets `writes_blocks` at least.
     pub likes_blocks: usize,
 }
+
+/// How far a node likes to work ahead: what crosses a fast bus in some 20 ms, about the time in which a pass ends.
+const AHEAD_BYTES: usize = 1 << 30;
 
 impl Negotiated {
     /// The series passes as it is, and the node keeps nothing.
@@ -67,7 +73,17 @@ impl Negotiated {
 
     /// The node hands on `output`, and keeps nothing.
     pub fn to(output: SeriesHeader) -> Self {
-        Self { output, memory_bytes: 0, keeps_blocks: 0, writes_blocks: 1, likes_blocks: 1 }
+        Self { output, memory_bytes: 0, keeps_blocks: 0, takes_blocks: 1, writes_blocks: 1, likes_blocks: 1 }
+    }
+
+    /// Likes to work ahead where passes over the rows of a scan follow each other: those behind take longer when a pass
+    /// ends.
+    #[must_use]
+    pub fn ahead(mut self) -> Self {
+        if self.output.pass.count > 1 {
+            self.likes_blocks = self.likes_blocks.max(AHEAD_BYTES / self.output.format.bytes().max(1));
+        }
+        self
     }
 }
 
@@ -108,6 +124,17 @@ pub trait Node: Send {
     /// # Errors
     /// As the kind of the error says.
     fn process(&mut self, block: Block, out: &mut Outlet) -> Result<(), NodeError>;
+
+    /// Several blocks of the series, in their order, none of which may fail for itself; all of them are taken out.
+    ///
+    /// Called instead of [`process`](Self::process) by nodes that [take several](Negotiated::takes_blocks), with those
+    /// that wait: a device starts one piece of work for them all.
+    ///
+    /// # Errors
+    /// As the kind of the error says.
+    fn process_all(&mut self, blocks: &mut Vec<Block>, out: &mut Outlet) -> Result<(), NodeError> {
+        blocks.drain(..).try_for_each(|block| self.process(block, out))
+    }
 
     /// The series, or the pass, is over: hand on what is left.
     ///

@@ -27,6 +27,11 @@ pub trait Backend: Send + Sync {
     /// [`OpError`] if the device has no room.
     fn flat_field(&self, spec: &FlatFieldSpec, format: Format) -> Result<Box<dyn FlatField>, OpError>;
 
+    /// Frames of this format that a flat-field correction takes in one go, where so many wait.
+    fn frames_at_once(&self, _format: Format) -> usize {
+        1
+    }
+
     /// Reconstruction by accumulation.
     ///
     /// # Errors
@@ -108,6 +113,18 @@ pub trait FlatField: Send {
     /// # Errors
     /// [`OpError`] if a type or shape differs.
     fn correct(&mut self, frame: &Block, later: f32, to: &mut LeaseMut) -> Result<(), OpError>;
+
+    /// Corrects several frames, each into its lease: as often [`correct`](Self::correct), in fewer steps for a device.
+    ///
+    /// # Errors
+    /// As there; also if there is not a lease for each frame.
+    fn correct_all(&mut self, frames: &[Block], later: f32, to: &mut [LeaseMut]) -> Result<(), OpError> {
+        if frames.len() != to.len() {
+            let (expected, found) = (frames.len(), to.len());
+            return Err(OpError::Count { what: "buffers for frames", expected, found });
+        }
+        frames.iter().zip(to).try_for_each(|(frame, to)| self.correct(frame, later, to))
+    }
 
     /// Pixels without a valid value in all frames that were corrected since this was last asked. Waits for the device.
     ///

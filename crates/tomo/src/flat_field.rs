@@ -167,6 +167,18 @@ impl FlatField {
         out.push(corrected.freeze(block.meta))
     }
 
+    /// Corrects projections by the same mean dark and flat.
+    fn correct_all(&mut self, blocks: &[Block], out: &mut Outlet) -> Result<(), NodeError> {
+        if self.references.take_changed() {
+            self.set_references(out)?;
+        }
+        let Some(current) = &mut self.current else { return Ok(()) };
+        let lease = |block: &Block| out.lease(block.format().with_element(ElementType::F32));
+        let mut corrected: Vec<LeaseMut> = blocks.iter().map(lease).collect::<Result<_, _>>()?;
+        current.op.correct_all(blocks, 0.0, &mut corrected).map_err(op_failed)?;
+        blocks.iter().zip(corrected).try_for_each(|(block, corrected)| out.push(corrected.freeze(block.meta)))
+    }
+
     /// Gives the operation the mean dark and flat.
     fn set_references(&mut self, out: &Outlet) -> Result<(), NodeError> {
         let Some(current) = &mut self.current else { return Ok(()) };
@@ -266,10 +278,13 @@ impl Node for FlatField {
         output.format = header.format.with_element(ElementType::F32);
         output.expected_frames = header.expected_projections();
         output.roles = None;
+        let takes = self.ops.frames_at_once(header.format).max(1);
         Ok(Negotiated {
             memory_bytes: pixels.saturating_mul(self.bytes_per_pixel()),
-            keeps_blocks: held,
-            ..Negotiated::to(output)
+            keeps_blocks: held.saturating_add(takes - 1),
+            takes_blocks: takes,
+            writes_blocks: takes,
+            ..Negotiated::to(output).ahead()
         })
     }
 
@@ -314,6 +329,19 @@ impl Node for FlatField {
             Role::Projection => self.correct_or_hold(block, out),
             Role::Invalid => Ok(()),
         }
+    }
+
+    /// Projections that need nothing else go together.
+    fn process_all(&mut self, blocks: &mut Vec<Block>, out: &mut Outlet) -> Result<(), NodeError> {
+        let are_plain = blocks.iter().all(|block| block.meta.role == Role::Projection)
+            && self.flat_groups == FlatGroups::Average
+            && self.current.as_ref().is_some_and(|current| self.has_to_wait(&current.header).is_none());
+        if are_plain {
+            let outcome = self.correct_all(blocks, out);
+            blocks.clear();
+            return outcome;
+        }
+        blocks.drain(..).try_for_each(|block| self.process(block, out))
     }
 
     fn end(&mut self, _summary: &SeriesSummary, out: &mut Outlet) -> Result<(), NodeError> {

@@ -175,6 +175,7 @@ impl Node for Recon {
         Ok(Negotiated {
             memory_bytes: self.ops.reconstruction_memory(&setup.spec).total_bytes(),
             keeps_blocks: (WINDOW_BATCHES * setup.spec.batch).saturating_add(setup.stored),
+            takes_blocks: 1,
             writes_blocks: self.ops.slices_at_once(&setup.spec) + previews,
             // Where passes follow each other, the slices of one leave while those of the next are made.
             likes_blocks: setup.spec.rows * header.pass.count.min(2) + previews,

@@ -4,6 +4,8 @@
 use beamstream_buffer::{Block, LeaseMut};
 use beamstream_core::{ElementType, Format};
 use beamstream_ops::{BadPixels, FlatField, FlatFieldSpec, OpError};
+use bytemuck::{Pod, Zeroable};
+use cudarc::driver::sys::CUdeviceptr;
 
 use super::{THREADS, expect};
 use crate::access::Access;
@@ -18,8 +20,26 @@ use crate::stream::CudaStream;
 const PIXELS: usize = 2;
 /// Threads that run together.
 const WARP: usize = 32;
+/// Frames that one launch takes, as in the kernel.
+const MOST_FRAMES: usize = 16;
+/// Bytes that keep a GPU busy for longer than it takes to start a kernel.
+const LAUNCH_BYTES: usize = 16 << 20;
 
-/// Corrects frames by a mean dark and one or two mean flats, as [`FlatFieldSpec`] says, one kernel a frame.
+/// Frames and where they go, as the kernel takes them.
+#[derive(Debug, Clone, Copy, Default, Zeroable, Pod)]
+#[repr(C)]
+struct Frames {
+    from: [CUdeviceptr; MOST_FRAMES],
+    to: [CUdeviceptr; MOST_FRAMES],
+}
+
+/// Frames of this format that are worth one launch.
+pub(crate) fn frames_at_once(format: Format) -> usize {
+    (LAUNCH_BYTES / format.bytes().max(1)).clamp(1, MOST_FRAMES)
+}
+
+/// Corrects frames by a mean dark and one or two mean flats, as [`FlatFieldSpec`] says, up to 16 frames
+/// with one kernel.
 ///
 /// # Memory
 /// 12 bytes a pixel.
@@ -71,23 +91,31 @@ impl CudaFlatField {
         self.beams.iter_mut().zip(&beams).try_for_each(|(buffer, beam)| buffer.upload(beam))
     }
 
-    fn enqueue(&self, frame: &Block, later: f32, to: &mut LeaseMut) -> Result<(), CudaError> {
+    fn enqueue<'a>(
+        &self,
+        frames: impl IntoIterator<Item = (&'a Block, &'a mut LeaseMut)>,
+        later: f32,
+    ) -> Result<(), CudaError> {
         let shape = self.format.shape;
         let mut access = Access::new(&self.stream)?;
+        let (mut count, mut pointers) = (0, Frames::default());
+        for (at, (frame, to)) in frames.into_iter().enumerate() {
+            (pointers.from[at], pointers.to[at]) = (access.read(frame)?, access.write(to)?);
+            count = at + 1;
+        }
         let args = Args::new()
-            .pointer(access.read(frame)?)
+            .value(&pointers)
             .buffer(&self.dark)
             .buffer(&self.beams[0])
             .buffer(&self.beams[1])
             .f32(later)
             .f32(saturation(self.format.element))
             .i32(shape.columns as i32)
-            .pointer(access.write(to)?)
             .buffer(&self.bad);
         let threads = shape.columns.div_ceil(PIXELS).next_multiple_of(WARP).clamp(WARP, THREADS as usize);
         let words = shape.columns.div_ceil(WARP) * size_of::<u32>();
-        let grid = Grid::new([shape.rows as u32, 1, 1], [threads as u32, 1, 1]).with_shared(words as u32);
-        // SAFETY: frame and lease have the format that the references were made for; the kernel was compiled for its
+        let grid = Grid::new([shape.rows as u32, count as u32, 1], [threads as u32, 1, 1]).with_shared(words as u32);
+        // SAFETY: frames and leases have the format that the references were made for; the kernel was compiled for its
         // element type; shared memory has a bit for each column.
         unsafe { self.stream.launch(&self.kernel, grid, &args)? };
         access.finish()
@@ -107,9 +135,21 @@ impl FlatField for CudaFlatField {
     }
 
     fn correct(&mut self, frame: &Block, later: f32, to: &mut LeaseMut) -> Result<(), OpError> {
-        expect(self.format, frame.format())?;
-        expect(self.format.with_element(ElementType::F32), to.format())?;
-        self.enqueue(frame, later.clamp(0.0, 1.0), to)?;
+        self.correct_all(std::slice::from_ref(frame), later, std::slice::from_mut(to))
+    }
+
+    fn correct_all(&mut self, frames: &[Block], later: f32, to: &mut [LeaseMut]) -> Result<(), OpError> {
+        if frames.len() != to.len() {
+            let (expected, found) = (frames.len(), to.len());
+            return Err(OpError::Count { what: "buffers for frames", expected, found });
+        }
+        for (frame, to) in frames.iter().zip(&*to) {
+            expect(self.format, frame.format())?;
+            expect(self.format.with_element(ElementType::F32), to.format())?;
+        }
+        for (frames, to) in frames.chunks(MOST_FRAMES).zip(to.chunks_mut(MOST_FRAMES)) {
+            self.enqueue(frames.iter().zip(to), later.clamp(0.0, 1.0))?;
+        }
         self.corrected = true;
         Ok(())
     }

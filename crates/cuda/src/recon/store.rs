@@ -94,8 +94,8 @@ impl CudaScanStore {
             .pointer(access.write(to)?);
         let edge = window.piece.edge;
         let blocks = [shape.columns.div_ceil(edge) as u32, shape.rows.div_ceil(edge) as u32, 1];
-        let grid =
-            Grid::new(blocks, [window.piece.threads() as u32, 1, 1]).with_shared(window.shared_bytes() as u32);
+        let grid = Grid::new(blocks, [window.piece.threads() as u32, 1, 1])
+            .with_shared(window.shared_bytes() as u32);
         // SAFETY: the buffers hold as many lines as there are directions, with the layout that the kernel was compiled
         // for; the window covers what the pixels of a block need, and the lease has its format's pixels.
         unsafe { self.stream.launch(&kernel, grid, &args)? };
@@ -199,5 +199,11 @@ fn source(chunk_rows: usize, piece: Piece, tilted: bool) -> KernelSource {
 
 pub(super) fn kernels() -> Vec<KernelSource> {
     let of = |edge, between, tilted| source(64, Piece { edge, between }, tilted);
-    vec![of(64, false, false), of(64, true, true), of(32, true, false), of(16, true, false), of(8, false, true)]
+    vec![
+        of(64, false, false),
+        of(64, true, true),
+        of(32, true, false),
+        of(16, true, false),
+        of(8, false, true),
+    ]
 }

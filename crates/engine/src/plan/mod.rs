@@ -196,7 +196,11 @@ impl Plan {
         draft = transfers::insert(draft, &options.devices, host_context)
             .map_err(|refusal| device_failed(&refusal.node, refusal.error))?;
         transfers::pin_pools(&mut draft, &options.devices);
-        let Draft { nodes, probes, edges } = draft;
+        let Draft { nodes, probes, mut edges } = draft;
+        // What a device node was granted beyond the least must find room behind it, or it would wait all the same.
+        for edge in &mut edges {
+            edge.follows_pool &= nodes[edge.from].device != DeviceId::Cpu;
+        }
         let limits = Limits::new(options.memory_bytes, &options.devices, options.device_memory_bytes);
         let sized = nodes.iter().zip(probes).map(|(node, probe)| SizedNode {
             name: node.id.clone(),
@@ -383,9 +387,13 @@ fn edges(graph: &Graph, nodes: &[PlannedNode]) -> Vec<PlannedEdge> {
                 bytes: input.capacity_bytes.map_or(DEFAULT_CAPACITY.bytes, NonZero::get),
             };
             let is_told = input.capacity_blocks.is_some() || input.capacity_bytes.is_some();
-            // What a device node was granted beyond the least must find room behind it, or it would wait all the same.
-            let follows_pool = nodes[from].device != DeviceId::Cpu && policy == Policy::Block && !is_told;
-            edges.push(PlannedEdge { from, to, policy, capacity, follows_pool });
+            edges.push(PlannedEdge {
+                from,
+                to,
+                policy,
+                capacity,
+                follows_pool: policy == Policy::Block && !is_told,
+            });
         }
     }
     edges

@@ -253,11 +253,12 @@ impl SeriesSizer {
         Ok(sizes)
     }
 
-    /// Gives pools on devices what their nodes would like, as far as memory is left.
+    /// Gives pools on devices what their nodes would like, as far as memory is left; first those at the end, where
+    /// blocks leave.
     fn grant(&self, sizes: &mut BTreeMap<usize, NodeSize>, others: &MemoryUse) {
         let mut total = others.clone();
         total.add_all(&memory_of(sizes.values()));
-        for size in sizes.values_mut().filter(|size| matches!(size.pool, MemoryKind::Device(_))) {
+        for size in sizes.values_mut().rev().filter(|size| matches!(size.pool, MemoryKind::Device(_))) {
             let place = place_of(size.pool);
             let left = self.limits.of(place).saturating_sub(total.of(place));
             let more = (left / size.slot_bytes()).min(size.likes as u64);

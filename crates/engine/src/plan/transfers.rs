@@ -60,7 +60,7 @@ impl TransferNode {
 
 impl Node for TransferNode {
     fn negotiate(&self, header: &SeriesHeader) -> Result<Negotiated, NodeError> {
-        Ok(Negotiated::unchanged(header))
+        Ok(Negotiated::unchanged(header).ahead())
     }
 
     fn begin(&mut self, header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
@@ -133,8 +133,7 @@ pub(super) fn insert(
             to: transfer,
             policy: Policy::Block,
             capacity: capacity.map(|edge| edge.capacity).reduce(Capacity::or).unwrap_or(DEFAULT_CAPACITY),
-            // The pool behind a device may be larger than the least: what it holds must not wait for this edge.
-            follows_pool: from_device != DeviceId::Cpu,
+            follows_pool: true,
         });
         for edge in crossing {
             edges[edge].from = transfer;

@@ -82,6 +82,8 @@ pub(crate) fn run_node(node: Box<dyn Node>, seat: Seat) -> (Exit, Option<Seat>) 
         on_host,
         account,
         series: Series::None,
+        takes: 1,
+        gathered: Vec::new(),
         next_epoch: None,
     };
     let exit = worker.run(&Inputs { input: &input, commands: &commands, stop: &stop });
@@ -118,6 +120,9 @@ struct Worker {
     on_host: bool,
     account: Option<SeriesAccount>,
     series: Series,
+    /// Blocks that the node takes in one go, and those at hand.
+    takes: usize,
+    gathered: Vec<Block>,
     /// The epoch that begins with the next series.
     next_epoch: Option<u32>,
 }
@@ -137,9 +142,11 @@ impl Worker {
         inputs.input.select(&mut any);
         any.recv(inputs.commands);
         inputs.stop.select_halt(&mut any);
+        // What came after the blocks that were gathered.
+        let mut next = None;
         loop {
             self.obey(inputs.commands)?;
-            let event = match inputs.input.try_recv() {
+            let event = match next.take().map_or_else(|| inputs.input.try_recv(), Ok) {
                 Ok(event) => event,
                 Err(TryRecvError::Empty) => match self.wait(inputs, &mut any)? {
                     Some(event) => event,
@@ -147,8 +154,33 @@ impl Worker {
                 },
                 Err(TryRecvError::Disconnected) => return Ok(()),
             };
-            self.handle(event)?;
+            next = match event {
+                Event::Block(first) if self.takes > 1 => self.handle_several(first, inputs.input)?,
+                event => {
+                    self.handle(event)?;
+                    None
+                }
+            };
         }
+    }
+
+    /// Handles a block with those that wait behind it; gives what came after them.
+    fn handle_several(&mut self, first: Block, input: &EdgeReceiver) -> Result<Option<Event>, Exit> {
+        let (number, mut next) = (first.meta.frame.number, None);
+        self.gathered.push(first);
+        while self.gathered.len() < self.takes && next.is_none() {
+            match input.try_recv() {
+                Ok(Event::Block(block)) => self.gathered.push(block),
+                Ok(other) => next = Some(other),
+                Err(_) => break,
+            }
+        }
+        if self.stop.is_halted() {
+            return Err(Exit::Stopped);
+        }
+        let outcome = self.step(Doing::Block(number), Self::process_gathered);
+        self.gathered.clear();
+        outcome.map(|()| next)
     }
 
     /// Waits for input or a command: spins for the time that a thread takes to wake, then sleeps.
@@ -245,6 +277,17 @@ impl Worker {
         self.node.process(block, &mut self.outlet)
     }
 
+    fn process_gathered(&mut self) -> Result<(), NodeError> {
+        self.gathered.iter().for_each(|_| self.stats.count_in());
+        if !matches!(self.series, Series::Active(_)) {
+            return Ok(());
+        }
+        if self.on_host {
+            self.gathered.iter().for_each(|block| self.wait_for_device(block));
+        }
+        self.node.process_all(&mut self.gathered, &mut self.outlet)
+    }
+
     /// A block in host memory that a device still writes: waits here, where the wait is counted as what it is.
     fn wait_for_device(&self, block: &Block) {
         if let Some(written) = block.written().filter(|written| !written.is_done()) {
@@ -263,6 +306,7 @@ impl Worker {
             self.outlet.set_epoch(epoch);
         }
         let agreed = self.node.negotiate(header)?;
+        self.takes = agreed.takes_blocks;
         self.node.release();
         self.outlet.begin_with(agreed.output, agreed.writes_blocks, agreed.likes_blocks)?;
         self.series = Series::Active(header.clone());

@@ -354,6 +354,9 @@ pub(crate) struct ComputeConfig {
     /// Hand everything on at the end of the series.
     #[serde(default)]
     pub gather: bool,
+    /// Take so many blocks in one go.
+    #[serde(default)]
+    pub takes: usize,
     /// Send each block as a preview, too.
     #[serde(default)]
     pub previews: bool,
@@ -389,7 +392,8 @@ impl Node for Compute {
     fn negotiate(&self, header: &SeriesHeader) -> Result<Negotiated, NodeError> {
         let frames = if self.config.gather { header.expected_frames.unwrap_or(1) as usize } else { 0 };
         Ok(Negotiated {
-            keeps_blocks: frames,
+            keeps_blocks: frames + self.config.takes,
+            takes_blocks: self.config.takes.max(1),
             likes_blocks: frames,
             writes_blocks: 1 + usize::from(self.config.previews),
             ..Negotiated::unchanged(header)
@@ -409,6 +413,13 @@ impl Node for Compute {
         }
         let copy = self.copy(&block, out)?;
         out.push(copy)
+    }
+    fn process_all(&mut self, blocks: &mut Vec<Block>, out: &mut Outlet) -> Result<(), NodeError> {
+        assert!((1..=self.config.takes).contains(&blocks.len()));
+        if blocks.len() == self.config.takes {
+            out.journal().warn("as many as it takes");
+        }
+        blocks.drain(..).try_for_each(|block| self.process(block, out))
     }
     fn end(&mut self, _summary: &SeriesSummary, out: &mut Outlet) -> Result<(), NodeError> {
         for block in std::mem::take(&mut self.gathered) {

@@ -49,6 +49,10 @@ impl Backend for SimBackend {
         Ok(Box::new(self.sim(self.cpu.flat_field(spec, format)?)))
     }
 
+    fn frames_at_once(&self, _format: Format) -> usize {
+        4
+    }
+
     fn reconstruction(&self, spec: &ReconSpec) -> Result<Box<dyn Reconstruction>, OpError> {
         self.stream.core.call("reconstruction")?;
         let sums = self.cpu.reconstruction(spec)?;
