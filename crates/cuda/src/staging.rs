@@ -11,7 +11,7 @@ use crate::args::Args;
 use crate::error::CudaError;
 use crate::fence::CudaFence;
 use crate::gpu::Gpu;
-use crate::kernel::Grid;
+use crate::kernel::{Grid, Kernel};
 use crate::source::KernelSource;
 use crate::status::{check, ignore};
 use crate::stream::CudaStream;
@@ -28,6 +28,7 @@ const THREADS: u32 = 256;
 /// Two halves that are filled in turn.
 pub(crate) struct Staging {
     gpu: Arc<Gpu>,
+    carry: Kernel,
     base: NonNull<u8>,
     half: usize,
     used: usize,
@@ -41,19 +42,20 @@ unsafe impl Send for Staging {}
 
 impl Staging {
     pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Self, CudaError> {
+        let carry = gpu.compile(&source())?.kernel("carry")?;
         gpu.bind()?;
         let mut base = std::ptr::null_mut();
         // SAFETY: the context is current; it stores one address of that many bytes, which `drop` frees.
         let status = unsafe { sys::cuMemHostAlloc(&raw mut base, 2 * HALF_BYTES, 0) };
         check(gpu.id(), "cuMemHostAlloc", status)?;
         let base = NonNull::new(base.cast()).unwrap_or(NonNull::dangling());
-        Ok(Self { gpu: gpu.clone(), base, half: 0, used: 0, left: [0; 2] })
+        Ok(Self { gpu: gpu.clone(), carry, base, half: 0, used: 0, left: [0; 2] })
     }
 
     /// Sends `bytes` to the address `to`; they may change once this returns.
     ///
     /// # Safety
-    /// `to` is device memory for that many bytes, which nobody but work on `stream` touches.
+    /// `to` is device memory for that many bytes on a multiple of 16, which nobody but work on `stream` touches.
     pub(crate) unsafe fn send(
         &mut self,
         stream: &CudaStream,
@@ -66,9 +68,7 @@ impl Staging {
             unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), at.as_ptr(), piece.len()) };
             let to = to + (number * HALF_BYTES) as CUdeviceptr;
             // SAFETY: the piece stays as it is until its half has left, and `to` is by the promise of the caller.
-            let status =
-                unsafe { sys::cuMemcpyHtoDAsync_v2(to, at.as_ptr().cast(), piece.len(), stream.raw()) };
-            check(self.gpu.id(), "cuMemcpyHtoDAsync", status)?;
+            unsafe { self.carry(stream, at.as_ptr().addr() as CUdeviceptr, to, piece.len())? };
         }
         Ok(())
     }
@@ -83,22 +83,34 @@ impl Staging {
         from: CUdeviceptr,
         bytes: &mut [u8],
     ) -> Result<(), CudaError> {
-        let kernel = stream.gpu().compile(&source())?.kernel("to_host")?;
         for (number, piece) in bytes.chunks_mut(HALF_BYTES).enumerate() {
             let at = self.room(stream, piece.len())?;
-            let args = Args::new()
-                .pointer(from + (number * HALF_BYTES) as CUdeviceptr)
-                .pointer(at.as_ptr().addr() as CUdeviceptr)
-                .value(&(piece.len() as u64));
-            let grid = Grid::linear(piece.len().div_ceil(WORD_BYTES), THREADS);
-            // SAFETY: pinned memory has the same address on the device; `room` found place for the piece within ours,
-            // on a cache line, and `from` is by the promise of the caller.
-            unsafe { stream.launch(&kernel, grid, &args)? };
+            let from = from + (number * HALF_BYTES) as CUdeviceptr;
+            // SAFETY: `room` found place for the piece within our memory, and `from` is by the promise of the caller.
+            unsafe { self.carry(stream, from, at.as_ptr().addr() as CUdeviceptr, piece.len())? };
             stream.synchronize()?;
             // SAFETY: the kernel has written the piece, and nothing else uses its place before `room` gives it again.
             unsafe { std::ptr::copy_nonoverlapping(at.as_ptr(), piece.as_mut_ptr(), piece.len()) };
         }
         Ok(())
+    }
+
+    /// Enqueues a copy.
+    ///
+    /// # Safety
+    /// Both addresses are multiples of 16; `bytes` from there on are device memory or pinned memory, which has the same
+    /// address on the device, and stay as they are until the stream is past it.
+    unsafe fn carry(
+        &self,
+        stream: &CudaStream,
+        from: CUdeviceptr,
+        to: CUdeviceptr,
+        bytes: usize,
+    ) -> Result<(), CudaError> {
+        let args = Args::new().pointer(from).pointer(to).value(&(bytes as u64));
+        let grid = Grid::linear(bytes.div_ceil(WORD_BYTES), THREADS);
+        // SAFETY: by the promise of the caller; pieces of ours begin on cache lines.
+        unsafe { stream.launch(&self.carry, grid, &args) }
     }
 
     /// Place for a piece of at most one half.
@@ -117,7 +129,7 @@ impl Staging {
 }
 
 fn source() -> KernelSource {
-    KernelSource::new("to_host.cu", include_str!("../../../kernels/to_host.cu"))
+    KernelSource::new("carry.cu", include_str!("../../../kernels/carry.cu"))
 }
 
 pub(crate) fn kernels() -> Vec<KernelSource> {

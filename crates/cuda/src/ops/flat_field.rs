@@ -114,7 +114,8 @@ impl CudaFlatField {
             .buffer(&self.bad);
         let threads = shape.columns.div_ceil(PIXELS).next_multiple_of(WARP).clamp(WARP, THREADS as usize);
         let words = shape.columns.div_ceil(WARP) * size_of::<u32>();
-        let grid = Grid::new([shape.rows as u32, count as u32, 1], [threads as u32, 1, 1]).with_shared(words as u32);
+        let grid =
+            Grid::new([shape.rows as u32, count as u32, 1], [threads as u32, 1, 1]).with_shared(words as u32);
         // SAFETY: frames and leases have the format that the references were made for; the kernel was compiled for its
         // element type; shared memory has a bit for each column.
         unsafe { self.stream.launch(&self.kernel, grid, &args)? };
