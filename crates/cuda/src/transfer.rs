@@ -15,60 +15,49 @@ use crate::pinned::pieces;
 use crate::status::check;
 use crate::stream::CudaStream;
 
-/// Copies of one node, on two streams of their own in turn: the next copy is ready when one ends, which on an H200 is
-/// worth a tenth of the time of copies of 1 MiB.
+/// Copies of one node, on a stream of their own.
 ///
 /// From and to pinned memory, and between devices, a copy is enqueued and runs beside everything else. Ordinary host
 /// memory is right too, and slow: the driver copies it once more, while the caller waits.
 #[derive(Debug)]
 pub struct CudaTransfer {
-    streams: [CudaStream; 2],
-    /// Copies so far.
-    copies: usize,
+    stream: CudaStream,
 }
 
 impl CudaTransfer {
     /// Copies that concern `gpu`, for the node of this name.
     ///
     /// # Errors
-    /// [`CudaError`] if the driver refuses streams.
+    /// [`CudaError`] if the driver refuses a stream.
     pub fn new(gpu: &Arc<Gpu>, node: &str) -> Result<Self, CudaError> {
-        let streams = [CudaStream::new(gpu, node)?, CudaStream::new(gpu, &format!("{node} (2)"))?];
-        Ok(Self { streams, copies: 0 })
+        Ok(Self { stream: CudaStream::new(gpu, node)? })
     }
 
-    fn enqueue(&mut self, from: &Block, to: &mut LeaseMut) -> Result<(), CudaError> {
-        self.copies += 1;
-        let stream = &self.streams[self.copies % 2];
+    fn enqueue(&self, from: &Block, to: &mut LeaseMut) -> Result<(), CudaError> {
         let (from_kind, to_kind, bytes) = (from.kind(), to.kind(), from.format().bytes());
-        let mut access = Access::new(stream)?;
+        let mut access = Access::new(&self.stream)?;
         let (source, target) = (access.read_anywhere(from)?, access.write_anywhere(to)?);
-        stream.gpu().bind()?;
+        self.stream.gpu().bind()?;
         // A copy must not cross the border between two pieces of pinned memory.
         let host = if from_kind == MemoryKind::Pinned { source } else { target };
         let is_pinned = from_kind == MemoryKind::Pinned || to_kind == MemoryKind::Pinned;
         let whole = host as usize..host as usize + bytes;
         let parts = if is_pinned { pieces(whole.clone()) } else { vec![whole.clone()] };
+        let stream = self.stream.raw();
         let copy = |part: Range<usize>| {
             let offset = (part.start - whole.start) as CUdeviceptr;
             let (source, target) = (source + offset, target + offset);
             let (call, status) = match (from_kind.is_host(), to_kind.is_host()) {
                 // SAFETY: both ends hold the bytes and stay as they are until the fence of the access.
-                (true, _) => {
-                    ("cuMemcpyHtoDAsync", unsafe { upload(target, source, part.len(), stream.raw()) })
-                }
+                (true, _) => ("cuMemcpyHtoDAsync", unsafe { upload(target, source, part.len(), stream) }),
                 // SAFETY: as above.
-                (_, true) => {
-                    ("cuMemcpyDtoHAsync", unsafe { download(target, source, part.len(), stream.raw()) })
-                }
+                (_, true) => ("cuMemcpyDtoHAsync", unsafe { download(target, source, part.len(), stream) }),
                 // SAFETY: as above; addresses of all GPUs are distinct, so that the driver knows which are meant.
-                _ => {
-                    ("cuMemcpyAsync", unsafe { sys::cuMemcpyAsync(target, source, part.len(), stream.raw()) })
-                }
+                _ => ("cuMemcpyAsync", unsafe { sys::cuMemcpyAsync(target, source, part.len(), stream) }),
             };
-            check(stream.gpu().id(), call, status)
+            check(self.stream.gpu().id(), call, status)
         };
-        stream.traced("copy", || parts.into_iter().try_for_each(copy))?;
+        self.stream.traced("copy", || parts.into_iter().try_for_each(copy))?;
         access.finish()
     }
 }
@@ -103,10 +92,7 @@ impl Transfer for CudaTransfer {
     }
 
     fn finish(&mut self) -> Result<(), OpError> {
-        for stream in &self.streams {
-            stream.fence()?.wait();
-            stream.gpu().check()?;
-        }
-        Ok(())
+        self.stream.fence()?.wait();
+        Ok(self.stream.gpu().check()?)
     }
 }
