@@ -117,15 +117,14 @@ impl CudaStream {
     /// Notes that all later work waits for that position of another stream.
     pub(crate) fn note_behind(&self, other: u64, position: u64) {
         let mut behind = self.behind();
-        match behind.iter_mut().find(|(stream, _)| *stream == other) {
-            Some((_, reached)) => *reached = position.max(*reached),
-            None => {
-                if behind.len() == REMEMBERED {
-                    behind.remove(0);
-                }
-                behind.push((other, position));
-            }
+        if let Some((_, reached)) = behind.iter_mut().find(|(stream, _)| *stream == other) {
+            *reached = position.max(*reached);
+            return;
         }
+        if behind.len() == REMEMBERED {
+            behind.remove(0);
+        }
+        behind.push((other, position));
     }
 
     fn behind(&self) -> MutexGuard<'_, Vec<(u64, u64)>> {

@@ -49,12 +49,13 @@ pub(crate) fn measure(
         if (extent.rows, n, extent.angles) == (2048, 2048, 1800) {
             figure = figure.bar(Bar::AtMost(0.030));
         }
-        let mut note = format!("store {memory:.1} GB");
-        if planes[0] == axis_aligned[0] {
+        let quality = if planes[0] == axis_aligned[0] {
             let found = accuracy(&first, &extent.truth(row), n);
-            note += &format!("; horizontal: nRMSE {:.4}, gain {:.4}", found.nrmse, found.gain);
-        }
-        results.add(figure.note(note));
+            format!("; horizontal: nRMSE {:.4}, gain {:.4}", found.nrmse, found.gain)
+        } else {
+            String::new()
+        };
+        results.add(figure.note(format!("store {memory:.1} GB{quality}")));
     }
     Ok(())
 }
