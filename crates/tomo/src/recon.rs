@@ -3,6 +3,7 @@
 mod config;
 mod preview;
 mod session;
+mod sums;
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ pub use config::{Keep, PreviewConfig, ReconConfig};
 
 use crate::axis::AxisSetting;
 use session::Session;
+use sums::Made;
 
 /// Batches of projections that are held back at most until a missing projection is given up.
 const WINDOW_BATCHES: usize = 4;
@@ -36,6 +38,8 @@ pub struct Recon {
     session: Option<Session>,
     /// The series before, while its projections are kept.
     finished: Option<Finished>,
+    /// Sums of the pass over the rows before.
+    spare: Option<Made>,
 }
 
 /// A series whose volume was handed on and can be made again.
@@ -63,6 +67,7 @@ impl NodeConfig for ReconConfig {
             ops: cx.ops.clone(),
             session: None,
             finished: None,
+            spare: None,
         })
     }
 }
@@ -189,7 +194,8 @@ impl Node for Recon {
 
     fn begin(&mut self, header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
         let setup = self.setup(header)?;
-        self.session = Some(Session::new(header.clone(), setup, &self.config, self.ops.clone()));
+        let spare = self.spare.take().filter(|_| !header.pass.is_first());
+        self.session = Some(Session::new(header.clone(), setup, &self.config, self.ops.clone(), spare));
         Ok(())
     }
 
@@ -205,6 +211,8 @@ impl Node for Recon {
         session.finish(out)?;
         if self.config.keep == Keep::All && session.can_be_made_again() {
             self.finished = Some(Finished { session, summary: summary.clone() });
+        } else if !session.header().pass.is_last() && !summary.aborted {
+            self.spare = session.into_spare();
         }
         Ok(())
     }

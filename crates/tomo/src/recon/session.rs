@@ -10,6 +10,7 @@ use beamstream_node::{NodeError, NodeErrorKind, Outlet};
 use beamstream_ops::{Backend, ProjectionBlock, ReconSpec, Reconstruction, RotationAxis};
 
 use super::preview::PreviewClock;
+use super::sums::{Made, Sums};
 use super::{Keep, ReconConfig, Setup, WINDOW_BATCHES};
 use crate::axis::{OppositeSearch, Pair};
 use crate::batches::Batches;
@@ -24,8 +25,7 @@ pub(super) struct Session {
     header: SeriesHeader,
     setup: Setup,
     ops: Arc<dyn Backend>,
-    /// Set up with the first projection that can be added: an axis must be known by then.
-    sums: Option<Box<dyn Reconstruction>>,
+    sums: Sums,
     batches: Batches,
     weights: Weights,
     /// Projections that are kept until the end, by number.
@@ -53,6 +53,7 @@ impl Session {
         setup: Setup,
         config: &ReconConfig,
         ops: Arc<dyn Backend>,
+        spare: Option<Made>,
     ) -> Self {
         Self {
             batches: Batches::new(setup.spec.batch, WINDOW_BATCHES * setup.spec.batch),
@@ -63,12 +64,17 @@ impl Session {
             store: BTreeMap::new(),
             keeps_all: config.keep == Keep::All,
             handed_on: false,
-            sums: None,
+            sums: Sums::new(ops.clone(), spare),
             without_angle: 0,
             header,
             setup,
             ops,
         }
+    }
+
+    /// The sums, for the next pass over the rows.
+    pub(super) fn into_spare(self) -> Option<Made> {
+        self.sums.into_spare(self.setup.spec)
     }
 
     /// What the series was announced as.
@@ -95,7 +101,7 @@ impl Session {
             self.note_axis(out);
         }
         // The sums of before go first: there may not be room for those of the slices besides.
-        self.sums = None;
+        self.sums.clear();
         if out.wants_previews() && !batches.is_empty() {
             self.show_again(&batches, out)?;
         }
@@ -184,7 +190,7 @@ impl Session {
 
     /// Corrects the weights of the sum and hands the slices on.
     pub(super) fn complete(&mut self, out: &mut Outlet) -> Result<(), NodeError> {
-        if self.sums.is_none() {
+        if !self.sums.are_set_up() {
             return Ok(());
         }
         let scale = self.correct_weights(out)?;
@@ -226,7 +232,7 @@ impl Session {
     }
 
     fn accumulate(&mut self, batch: &[Block], out: &mut Outlet) -> Result<(), NodeError> {
-        if self.sums.is_none() {
+        if !self.sums.are_set_up() {
             self.note_axis(out);
         }
         self.add_to_sums(batch)?;
@@ -238,7 +244,7 @@ impl Session {
 
     fn add_to_sums(&mut self, batch: &[Block]) -> Result<(), NodeError> {
         let projections = weighed(batch, &mut self.weights, self.setup.first_row);
-        sums_of(&mut self.sums, &*self.ops, &self.setup.spec)?.accumulate(&projections).map_err(op_failed)
+        self.sums.of(&self.setup.spec)?.accumulate(&projections).map_err(op_failed)
     }
 
     /// The projections of the sum that are kept, in their batches.
@@ -252,7 +258,7 @@ impl Session {
     }
 
     fn sums(&mut self) -> Result<&mut Box<dyn Reconstruction>, NodeError> {
-        sums_of(&mut self.sums, &*self.ops, &self.setup.spec)
+        self.sums.of(&self.setup.spec)
     }
 
     /// Adds those projections again whose weight was off; gives the scale of the sum.
@@ -265,10 +271,8 @@ impl Session {
             let Some(angle_rad) = self.weights.angle_rad(*number, block.meta.angle_rad) else { continue };
             again.push(ProjectionBlock { block, first_row, angle_rad, weight: *weight });
         }
-        if let Some(sums) = &mut self.sums
-            && !again.is_empty()
-        {
-            sums.accumulate(&again).map_err(op_failed)?;
+        if !again.is_empty() {
+            self.sums.of(&self.setup.spec)?.accumulate(&again).map_err(op_failed)?;
         }
         if out.wants_previews() {
             self.show(out, correction.scale)?;
@@ -361,18 +365,6 @@ impl Session {
             record.projections = Some(self.weights.count());
             record.angle_range_rad = self.weights.range_rad();
         });
-    }
-}
-
-/// The sums, set up with the first projection.
-fn sums_of<'a>(
-    sums: &'a mut Option<Box<dyn Reconstruction>>,
-    ops: &dyn Backend,
-    spec: &ReconSpec,
-) -> Result<&'a mut Box<dyn Reconstruction>, NodeError> {
-    match sums {
-        Some(sums) => Ok(sums),
-        none => Ok(none.insert(ops.reconstruction(spec).map_err(op_failed)?)),
     }
 }
 

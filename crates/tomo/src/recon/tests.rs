@@ -28,6 +28,12 @@ fn volume(
     order: impl IntoIterator<Item = usize>,
 ) -> Vec<Vec<f32>> {
     let mut node = Harness::<ReconConfig>::new(settings).with_header(header(announce));
+    play(&mut node, order);
+    all_slices(&node)
+}
+
+/// Feeds a series or a pass from its begin to its end.
+fn play(node: &mut Harness<ReconConfig>, order: impl IntoIterator<Item = usize>) {
     node.begin().unwrap();
     let rows: Vec<Vec<f32>> = [0.0, 0.1].iter().map(|z| phantom::sinogram(N, &angles(), *z, 22.5)).collect();
     for number in order {
@@ -39,6 +45,9 @@ fn volume(
         node.feed(meta, &pixels).unwrap();
     }
     node.end().unwrap();
+}
+
+fn all_slices(node: &Harness<ReconConfig>) -> Vec<Vec<f32>> {
     node.blocks().iter().map(|block| block.elements::<f32>().unwrap().to_vec()).collect()
 }
 
@@ -97,6 +106,18 @@ fn slices_of_two_passes_are_welcome_where_passes_follow_each_other() {
         Harness::<ReconConfig>::new(settings()).with_header(header).negotiate().unwrap().likes_blocks
     };
     assert_eq!([likes(1), likes(2), likes(5)], [2 + 2, 4 + 2, 4 + 2]);
+}
+
+#[test]
+fn passes_share_sums_and_leave_nothing_in_them() {
+    let expected = volume(settings(), true, 0..ANGLES);
+    let mut node = Harness::<ReconConfig>::new(settings());
+    for index in 0..3 {
+        let pass = beamstream_core::Pass { index, count: 3, first_row: 2 * index, total_rows: 6 };
+        node = node.with_header(SeriesHeader { pass, ..header(true) });
+        play(&mut node, 0..ANGLES);
+    }
+    assert!(all_slices(&node) == [expected.clone(), expected.clone(), expected].concat());
 }
 
 #[test]
