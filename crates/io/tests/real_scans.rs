@@ -138,7 +138,7 @@ fn float_flats_beside_integer_projections_make_all_frames_float() {
     };
     let mut scan = Scan::open(&folder.join("tiff"), &options).unwrap();
     let info = scan.info().clone();
-    assert_eq!((info.kind, info.format.element), (ScanKind::TiffFolder, ElementType::F32));
+    assert_eq!((info.kind, info.format.element), (ScanKind::Folder, ElementType::F32));
     assert_eq!(
         info.frames.iter().map(|f| f.role).take(3).collect::<Vec<_>>(),
         [Role::Dark, Role::Flat, Role::Projection]
@@ -187,6 +187,51 @@ fn data_files_of_detectors_are_read_by_what_is_in_them() {
     }
 }
 
+#[test]
+fn images_of_a_microscope_have_angles_and_pixels() {
+    let Some(path) = data("tomo/xradia_txrm/txrm_test_chip_tomo.txrm") else {
+        return;
+    };
+    let Some(oracle) = data("tomo/xradia_txrm/oracle_images.npy") else {
+        return;
+    };
+    let mut scan = open(&path);
+    let info = scan.info().clone();
+    assert_eq!((info.kind, info.format.element), (ScanKind::Txrm, ElementType::U16));
+    let angles = info.projection_angles_deg();
+    assert!((angles[0] + 45.018).abs() < 1e-3 && (angles[6] - 44.986).abs() < 1e-3, "{angles:?}");
+    assert_eq!(read_all(&mut scan), npy(&oracle));
+}
+
+#[test]
+fn arrays_of_ome_zarr_have_the_pixels() {
+    let Some(oracle) = data("formats_derived/crop_rows60_76_oracle.npy") else {
+        return;
+    };
+    for name in ["crop_omezarr_0.4.zarr", "crop_omezarr_0.5.zarr"] {
+        let Some(path) = data(&format!("formats_derived/{name}")) else { return };
+        let mut scan = open(&path);
+        assert_eq!(scan.info().kind, ScanKind::Zarr);
+        assert_eq!(read_all(&mut scan), npy(&oracle), "{name}");
+    }
+}
+
+#[test]
+fn raw_pixels_are_read_by_a_layout() {
+    let Some(oracle) = data("formats_derived/crop_rows60_76_oracle.npy") else {
+        return;
+    };
+    for (name, layout) in [
+        ("crop_raw_offset_1024_le.raw", "raw:16x160:u16:offset=1024"),
+        ("crop_raw_offset_0_be.raw", "raw:16x160:u16be"),
+    ] {
+        let Some(path) = data(&format!("formats_derived/{name}")) else { return };
+        let mut scan = at_dataset(&path, layout).unwrap();
+        assert_eq!(scan.info().kind, ScanKind::Raw);
+        assert_eq!(read_all(&mut scan), npy(&oracle), "{name}");
+    }
+}
+
 /// Damaged files are refused with their name, or read; nothing panics.
 fn open_damaged(path: &Path, content: &[u8]) {
     std::fs::write(path, content).unwrap();
@@ -219,6 +264,7 @@ fn damaged_files_are_refused_with_their_name() {
         "formats_derived/i13_nxtomo_bitshuffle_lz4.nxs",
         "tomo/aps_tooth/tooth.h5",
         "formats_derived/crop_multipage_le.tif",
+        "tomo/xradia_txrm/txrm_test_chip_tomo.txrm",
     ];
     for name in names {
         let Some(whole) = data(name) else { return };

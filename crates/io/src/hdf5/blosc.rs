@@ -38,7 +38,7 @@ impl Flags {
 }
 
 /// Decodes a chunk to its `len` bytes.
-pub(super) fn decode_chunk(stored: &[u8], len: usize) -> Result<Vec<u8>> {
+pub(crate) fn decode_chunk(stored: &[u8], len: usize) -> Result<Vec<u8>> {
     let mut header = Cursor::new(stored, "a blosc chunk");
     header.skip(2)?;
     let flags = Flags(header.u8()?);

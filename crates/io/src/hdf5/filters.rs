@@ -1,5 +1,7 @@
 //! The filters that chunks pass: compression, shuffling, checksums.
 
+use std::io::Read;
+
 use beamstream_codec::{Compression, decode, decode_hdf5_bitshuffle};
 
 use super::bytes::Cursor;
@@ -149,7 +151,7 @@ fn bitshuffle(parameters: &[u32], stored: &[u8], len: usize) -> Result<Vec<u8>> 
 }
 
 /// A zstd frame of `len` bytes.
-pub(super) fn unzstd(stored: &[u8], len: usize) -> Result<Vec<u8>> {
+pub(crate) fn unzstd(stored: &[u8], len: usize) -> Result<Vec<u8>> {
     let mut decoded = vec![0; len];
     match ruzstd::decoding::FrameDecoder::new().decode_all(stored, &mut decoded) {
         Ok(found) if found == len => Ok(decoded),
@@ -157,13 +159,20 @@ pub(super) fn unzstd(stored: &[u8], len: usize) -> Result<Vec<u8>> {
     }
 }
 
-pub(super) fn inflate(stored: &[u8], len: usize) -> Result<Vec<u8>> {
+pub(crate) fn inflate(stored: &[u8], len: usize) -> Result<Vec<u8>> {
     let mut decoded = Vec::with_capacity(len);
     let mut decoder = flate2::Decompress::new(true);
     match decoder.decompress_vec(stored, &mut decoded, flate2::FlushDecompress::Finish) {
         Ok(flate2::Status::StreamEnd) if decoded.len() == len => Ok(decoded),
         Ok(_) | Err(_) => Err(Error::Malformed("a compressed chunk")),
     }
+}
+
+/// A gzip file of `len` bytes; `None` if it is damaged.
+pub(crate) fn gunzip(stored: &[u8], len: usize) -> Option<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(len);
+    let read = flate2::read::GzDecoder::new(stored).take(len as u64 + 1).read_to_end(&mut decoded);
+    (read.ok()? == len).then_some(decoded)
 }
 
 /// Byte `b` of every element was stored together; what does not fill an element is left at the end.

@@ -21,9 +21,10 @@ mod types;
 
 use std::path::PathBuf;
 
+pub(crate) use blosc::decode_chunk as decode_blosc;
 pub(crate) use dataset::{Dataset, Frames, pixel_type};
 pub(crate) use file::{File, has_signature};
-pub(crate) use filters::Filter;
+pub(crate) use filters::{Filter, gunzip, inflate, unzstd};
 pub(crate) use group::{Node, NodeKind, walk};
 pub(crate) use types::{Datatype, Number, NumberClass};
 

@@ -38,7 +38,7 @@ pub enum ScanError {
         source: tiff::TiffError,
     },
     /// The file is of no kind that is known.
-    #[error("{path} is no scan: expected HDF5 (NXtomo, DXchange, or with the path of a dataset), TIFF, EDF or NumPy, found {found}", path = path.display())]
+    #[error("{path} is no scan: expected HDF5 (NXtomo, DXchange, or with the path of a dataset), TIFF, EDF, NumPy, TXRM, HIS, MRC or Zarr, found {found}; bare pixels need their layout, as `raw:ROWSxCOLUMNS:u16`", path = path.display())]
     UnknownKind {
         /// The file.
         path: PathBuf,

@@ -3,13 +3,19 @@
 mod angles;
 mod edf;
 mod error;
+mod folder;
 mod hdf5;
+mod his;
+mod mrc;
 mod npy;
+mod opened;
 pub(crate) mod pixels;
 mod plain;
+mod raw;
 mod tiff;
+mod txrm;
+mod zarr;
 
-use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -19,9 +25,7 @@ use serde::Serialize;
 use self::angles::{AngleTable, even_degrees};
 pub use self::error::ScanError;
 use self::error::frames_of;
-use self::hdf5::Tree;
-use self::tiff::{TiffFile, TiffFolder};
-use crate::hdf5::has_signature;
+use self::opened::Opened;
 
 /// Most frames of a scan.
 const MAX_FRAMES: usize = 16 << 20;
@@ -30,7 +34,10 @@ const MAX_FRAME_BYTES: usize = 4 << 30;
 
 /// Where the parts of a scan are, if not where the file itself says.
 ///
-/// Each is the path of a dataset inside the file, another file or folder, or `FILE:/dataset`.
+/// Each is the path of a dataset inside the file, another file or folder, or `FILE:/dataset`. Files of bare pixels
+/// need their layout, `raw:ROWSxCOLUMNS:TYPE` or `FILE:raw:ROWSxCOLUMNS:TYPE`, with `:offset=BYTES` where the first
+/// frame begins and `:gap=BYTES` between frames, for example `raw:2048x2560:u16:offset=1024`. A type that ends with
+/// `be` is big-endian.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScanOptions {
     /// Projections, or all frames of a file with keys.
@@ -58,15 +65,30 @@ pub enum ScanKind {
     /// One TIFF file of one or more pages.
     #[serde(rename = "TIFF")]
     Tiff,
-    /// A folder of TIFF files.
-    #[serde(rename = "TIFF folder")]
-    TiffFolder,
+    /// A folder of images, one frame a file.
+    #[serde(rename = "image folder")]
+    Folder,
     /// One file of frames with a text in front of each.
     #[serde(rename = "EDF")]
     Edf,
     /// A NumPy array.
     #[serde(rename = "NumPy")]
     Npy,
+    /// Frames of a Zeiss/Xradia microscope.
+    #[serde(rename = "TXRM")]
+    Txrm,
+    /// Frames of a Hamamatsu camera, a header in front of each.
+    #[serde(rename = "HIS")]
+    His,
+    /// Frames of an electron microscope.
+    #[serde(rename = "MRC")]
+    Mrc,
+    /// An array of a Zarr group, as of OME-Zarr.
+    #[serde(rename = "Zarr")]
+    Zarr,
+    /// Bare pixels whose layout the user has told.
+    #[serde(rename = "raw")]
+    Raw,
 }
 
 impl std::fmt::Display for ScanKind {
@@ -76,9 +98,14 @@ impl std::fmt::Display for ScanKind {
             Self::DxChange => "DXchange",
             Self::Hdf5 => "HDF5",
             Self::Tiff => "TIFF",
-            Self::TiffFolder => "TIFF folder",
+            Self::Folder => "image folder",
             Self::Edf => "EDF",
             Self::Npy => "NumPy",
+            Self::Txrm => "TXRM",
+            Self::His => "HIS",
+            Self::Mrc => "MRC",
+            Self::Zarr => "Zarr",
+            Self::Raw => "raw",
         })
     }
 }
@@ -273,7 +300,7 @@ impl Scan {
 pub fn list_datasets(path: &Path) -> Result<Vec<DatasetInfo>, ScanError> {
     match Opened::open(path)? {
         Opened::Hdf5(tree) => Ok(tree.datasets()),
-        Opened::Images(..) => Ok(Vec::new()),
+        Opened::Images(..) | Opened::Unknown(..) => Ok(Vec::new()),
     }
 }
 
@@ -340,16 +367,21 @@ impl Parts {
 
     fn of_stack(kind: ScanKind, stack: Box<dyn Stack>, role: Role) -> Self {
         let mut parts = Self::new(kind);
+        parts.add_listed("", stack, role);
+        parts
+    }
+
+    /// As [`Self::add`], and lists the stack among the datasets.
+    fn add_listed(&mut self, name: &str, stack: Box<dyn Stack>, role: Role) {
         let Extent { frames, shape } = stack.extent();
         let extents = [frames, shape.rows, shape.columns];
-        parts.datasets.push(DatasetInfo {
-            path: String::new(),
+        self.datasets.push(DatasetInfo {
+            path: name.to_owned(),
             shape: extents.map(|extent| extent as u64).to_vec(),
             element: stack.element().name().to_owned(),
             filters: Vec::new(),
         });
-        parts.add(stack, role);
-        parts
+        self.add(stack, role);
     }
 
     /// Appends the frames of a stack, all of one role.
@@ -366,129 +398,5 @@ impl Parts {
     /// The positions of the frames of a role.
     fn positions(&self, role: Role) -> Vec<usize> {
         (0..self.frames.len()).filter(|&at| self.frames[at].role == role).collect()
-    }
-}
-
-/// A file or folder, by what it holds.
-enum Opened {
-    Hdf5(Tree),
-    /// Frames without roles or angles.
-    Images(ScanKind, PathBuf),
-}
-
-impl Opened {
-    fn open(path: &Path) -> Result<Self, ScanError> {
-        let metadata = std::fs::metadata(path).map_err(ScanError::io(path))?;
-        if metadata.is_dir() {
-            return Ok(Self::Images(ScanKind::TiffFolder, path.to_owned()));
-        }
-        let mut file = std::fs::File::open(path).map_err(ScanError::io(path))?;
-        if has_signature(&file) {
-            return Tree::open(path).map(Self::Hdf5);
-        }
-        let mut start = Vec::new();
-        file.by_ref().take(2048).read_to_end(&mut start).map_err(ScanError::io(path))?;
-        let images = |kind| Ok(Self::Images(kind, path.to_owned()));
-        if self::tiff::SIGNATURES.iter().any(|signature| start.starts_with(signature)) {
-            return images(ScanKind::Tiff);
-        }
-        if start.starts_with(npy::SIGNATURE) {
-            return images(ScanKind::Npy);
-        }
-        if edf::is_edf(&start) {
-            return images(ScanKind::Edf);
-        }
-        start.truncate(4);
-        let found = if start.is_empty() {
-            "an empty file".to_owned()
-        } else {
-            format!("{:?}", start.escape_ascii().to_string())
-        };
-        Err(ScanError::UnknownKind { path: path.to_owned(), found })
-    }
-
-    fn path(&self) -> &Path {
-        match self {
-            Self::Hdf5(tree) => tree.path(),
-            Self::Images(_, path) => path,
-        }
-    }
-
-    /// The scan in the file; `data` names where its frames are instead.
-    fn parts(&self, data: Option<&str>) -> Result<Parts, ScanError> {
-        match (self, data) {
-            (Self::Hdf5(tree), None) => tree.parts(None),
-            (Self::Hdf5(tree), Some(place)) if tree.has(place) => tree.parts(Some(place)),
-            (Self::Images(kind, path), None) => {
-                let stack: Box<dyn Stack> = match kind {
-                    ScanKind::TiffFolder => Box::new(TiffFolder::open(path)?),
-                    ScanKind::Edf => Box::new(edf::open(path)?),
-                    ScanKind::Npy => Box::new(npy::open(path)?),
-                    _ => Box::new(TiffFile::open(path)?),
-                };
-                Ok(Parts::of_stack(*kind, stack, Role::Projection))
-            }
-            (_, Some(place)) => self.other(place, "frames")?.parts_at_dataset(),
-        }
-    }
-
-    /// The frames of a role at a place: all that is there, or of a whole scan those that have the role.
-    fn frames_at(&self, place: &str, role: Role) -> Result<Parts, ScanError> {
-        let mut parts = match self {
-            Self::Hdf5(tree) if tree.has(place) => {
-                Parts::of_stack(ScanKind::Hdf5, Box::new(tree.stack(place)?), role)
-            }
-            _ => self.other(place, frames_of(role))?.parts_at_dataset()?,
-        };
-        if parts.frames.iter().any(|frame| frame.role == role) {
-            parts.frames.retain(|frame| frame.role == role);
-        }
-        for frame in &mut parts.frames {
-            frame.role = role;
-        }
-        Ok(parts)
-    }
-
-    /// The table of angles at a place.
-    fn angles(&self, place: &str) -> Result<AngleTable, ScanError> {
-        if let Self::Hdf5(tree) = self
-            && tree.has(place)
-        {
-            return tree.angles(place);
-        }
-        match Other::find(place) {
-            Some(Other { path, dataset: Some(dataset) }) => Tree::open(&path)?.angles(&dataset),
-            Some(Other { path, dataset: None }) => AngleTable::from_text(&path),
-            None => Err(self.no_place("angles", place)),
-        }
-    }
-
-    fn other(&self, place: &str, role: &'static str) -> Result<Other, ScanError> {
-        Other::find(place).ok_or_else(|| self.no_place(role, place))
-    }
-
-    fn no_place(&self, role: &'static str, place: &str) -> ScanError {
-        ScanError::NoPlace { path: self.path().to_owned(), role, place: place.to_owned() }
-    }
-}
-
-/// Another file, and perhaps a dataset in it.
-struct Other {
-    path: PathBuf,
-    dataset: Option<String>,
-}
-
-impl Other {
-    /// `FILE` or `FILE:/dataset`, if there is such a file.
-    fn find(place: &str) -> Option<Self> {
-        if Path::new(place).exists() {
-            return Some(Self { path: place.into(), dataset: None });
-        }
-        let (file, dataset) = place.rsplit_once(":/")?;
-        Path::new(file).exists().then(|| Self { path: file.into(), dataset: Some(format!("/{dataset}")) })
-    }
-
-    fn parts_at_dataset(&self) -> Result<Parts, ScanError> {
-        Opened::open(&self.path)?.parts(self.dataset.as_deref())
     }
 }

@@ -62,7 +62,7 @@ pub(super) fn open(path: &Path) -> Result<PlainStack, ScanError> {
 }
 
 /// A number by its description, as `<u2`.
-fn number(descr: &str) -> Option<Number> {
+pub(super) fn number(descr: &str) -> Option<Number> {
     let mut letters = descr.chars();
     let order = letters.next()?;
     let class = match letters.next()? {
