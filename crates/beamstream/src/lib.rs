@@ -30,6 +30,7 @@ mod inspect;
 mod load;
 mod options;
 mod recon;
+mod replay;
 mod views;
 
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub use inspect::{FrameSummary, Inspection, ReconSummary, inspect};
 pub use load::{load_file, load_line};
 pub use options::{Device, Options};
 pub use recon::{OutputRange, PreparedRecon, ReconOptions, RotationAxisChoice, prepare_recon};
+pub use replay::replay_graph;
 pub use views::with_views;
 
 pub use beamstream_core::{ElementType, FrameCounts, IndexRange, Role, SeriesHeader};

@@ -48,6 +48,11 @@ Examples:
   beamstream launch 'zmq endpoint=tcp://127.0.0.1:9999 ! flat_field ! recon ! tiff path=out'
   beamstream launch 'phantom size=128 angles=200 ! flat_field ! recon ! [view, npy path=v.npy]'";
 
+const REPLAY_EXAMPLES: &str = "\
+Examples:
+  beamstream replay night.tape
+  beamstream replay night.tape --speed 0 -p pipeline.yaml --set volume.rotation_axis=1021.5";
+
 const DEMO_EXAMPLES: &str = "\
 Examples:
   beamstream demo
@@ -107,6 +112,9 @@ pub(crate) enum Command {
     /// Run a pipeline that is written in one line
     #[command(after_help = LAUNCH_EXAMPLES)]
     Launch(LaunchArgs),
+    /// Replay what a record node has kept: as a detector in a pipeline, or just to see what is in it
+    #[command(after_help = REPLAY_EXAMPLES)]
+    Replay(ReplayArgs),
     /// Reconstruct a recorded scan
     #[command(after_help = RECON_EXAMPLES)]
     Recon(Box<ReconArgs>),
@@ -186,6 +194,21 @@ pub(crate) struct LaunchArgs {
     /// The pipeline: nodes joined by '!', branches in brackets
     #[arg(value_name = "LINE")]
     pub(crate) line: String,
+    #[command(flatten)]
+    pub(crate) how: HowArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The recording
+    #[arg(value_name = "RECORDING")]
+    pub(crate) recording: PathBuf,
+    /// How many times as fast as it was recorded; 0 is as fast as the pipeline takes it
+    #[arg(long, default_value_t = 1.0, value_name = "X", value_parser = parse::speed)]
+    pub(crate) speed: f64,
+    /// Pipeline file in which the recording takes the place of the source [default: none, frames are only counted]
+    #[arg(short, long, value_name = "PIPELINE")]
+    pub(crate) pipeline: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) how: HowArgs,
 }

@@ -50,6 +50,12 @@ fn percent(text: &str) -> Option<f64> {
     text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent))
 }
 
+/// How many times as fast; 0 stands for no pace at all.
+pub(crate) fn speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse().ok().filter(|speed: &f64| speed.is_finite() && *speed >= 0.0);
+    speed.ok_or_else(|| "expected a number from 0 on, for example 10".to_owned())
+}
+
 /// `HOST:PORT`, or a port of this machine.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(port) = text.parse() {

@@ -7,6 +7,7 @@ mod find_axis;
 mod inspect;
 mod nodes;
 mod recon;
+mod replay;
 mod run;
 
 use clap::CommandFactory;
@@ -24,6 +25,7 @@ pub(crate) fn run(command: &Command, console: &Console) -> Result<u8, Failure> {
         Command::Demo(args) => demo::demo(args, console),
         Command::Run(args) => run::run(args, console),
         Command::Launch(args) => run::launch(args, console),
+        Command::Replay(args) => replay::replay(args, console),
         Command::Recon(args) => recon::recon(args, console),
         Command::FindAxis(args) => find_axis::find_axis(args, console).map(|()| 0),
         Command::Inspect(args) => inspect::inspect(args, console).map(|()| 0),

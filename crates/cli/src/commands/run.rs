@@ -26,7 +26,12 @@ pub(super) fn launch(args: &LaunchArgs, console: &Console) -> Result<u8, Failure
     start(&graph, &args.how, &registry, console)
 }
 
-fn start(graph: &Graph, how: &HowArgs, registry: &Arc<Registry>, console: &Console) -> Result<u8, Failure> {
+pub(super) fn start(
+    graph: &Graph,
+    how: &HowArgs,
+    registry: &Arc<Registry>,
+    console: &Console,
+) -> Result<u8, Failure> {
     let plan = plan(graph, how, registry)?;
     let show = Show::when(plan.nodes_of_kind("view").next().is_some(), how.view);
     let how = Drive { report: how.results.report.as_deref(), show };
