@@ -9,6 +9,7 @@ use super::chunks::{ChunkMap, Grid, Index};
 use super::filters::{Filter, undo_all};
 use super::object::{Object, message};
 use super::types::{Dataspace, Datatype, Number, first_text};
+use super::virtuals::Virtual;
 use super::{Error, File, Result};
 
 /// Largest chunk that is decoded.
@@ -40,6 +41,8 @@ enum Layout {
         index: Index,
         address: u64,
     },
+    /// Put together from other datasets: where in the global heap it says from which.
+    Virtual(u64, u32),
     /// Data that are elsewhere, in a way that is not read here.
     Elsewhere(&'static str),
 }
@@ -71,6 +74,10 @@ impl Dataset {
             return Err(Error::NotFound(format!("dataset {path}, but a group")));
         }
         Self::open(&file, &object)
+    }
+
+    pub(super) fn file(&self) -> &Arc<File> {
+        &self.file
     }
 
     /// Extents, slowest dimension first.
@@ -180,7 +187,7 @@ impl Layout {
                 };
                 Self::chunked(dims, index, cursor.uint(file.offset_size)?)
             }
-            3 => Ok(Self::Elsewhere("a virtual dataset")),
+            3 => Ok(Self::Virtual(cursor.uint(file.offset_size)?, cursor.u32()?)),
             _ => Err(Error::Malformed("a data layout")),
         }
     }
@@ -231,6 +238,7 @@ enum Storage {
     Compact(Vec<u8>),
     Contiguous(u64),
     Chunked(Chunked),
+    Virtual(Virtual),
 }
 
 struct Chunked {
@@ -246,6 +254,11 @@ struct Chunked {
 
 impl Frames {
     pub(crate) fn open(dataset: &Dataset) -> Result<Self> {
+        Self::open_within(dataset, 0)
+    }
+
+    /// Opens a dataset that is `depth` virtual datasets deep.
+    pub(super) fn open_within(dataset: &Dataset, depth: usize) -> Result<Self> {
         let dims = &dataset.space.dims;
         let places = three_dimensions(dims)?;
         let extent = |place: Option<usize>| place.map_or(Ok(1), |dim| to_usize(dims[dim]));
@@ -255,6 +268,9 @@ impl Frames {
         let bytes = bytes.ok_or(Error::Malformed("the extent of a dataset"))?;
         let file = dataset.file.clone();
         let storage = match &dataset.layout {
+            Layout::Virtual(address, index) => {
+                Storage::Virtual(Virtual::open(dataset, (*address, *index), depth)?)
+            }
             Layout::Elsewhere(what) => return Err(Error::Unsupported((*what).to_owned())),
             Layout::Compact(stored) if stored.len() as u64 >= bytes => Storage::Compact(stored.clone()),
             Layout::Compact(_) => return Err(Error::Malformed("a compact dataset")),
@@ -297,8 +313,10 @@ impl Frames {
 
     /// Bytes of decoded chunks that are kept at most.
     pub(crate) fn cache_bytes(&self) -> usize {
-        let Storage::Chunked(chunked) = &self.storage else {
-            return 0;
+        let chunked = match &self.storage {
+            Storage::Chunked(chunked) => chunked,
+            Storage::Virtual(parts) => return parts.cache_bytes(),
+            _ => return 0,
         };
         let [frames, rows, columns] = chunked.edges;
         if chunked.filters.is_empty() && columns == self.columns {
@@ -308,6 +326,27 @@ impl Frames {
         let chunk = frames * rows * columns * self.element_size;
         let together = self.rows.div_ceil(rows) * self.columns.div_ceil(columns);
         chunk.saturating_mul(together).min(CACHE_BYTES) + chunk
+    }
+
+    /// Frames that were written so far: where chunks are missing, those up to the last chunk.
+    pub(crate) fn written(&self) -> usize {
+        match &self.storage {
+            Storage::Unwritten => 0,
+            Storage::Chunked(chunked) => {
+                let frame_of = |position: &Vec<u64>| chunked.dims[0].map_or(0, |dim| position[dim]);
+                let last = chunked.chunks.keys().map(frame_of).max();
+                let end = last.map_or(0, |last| to_usize(last).unwrap_or(usize::MAX).saturating_add(1));
+                end.saturating_mul(chunked.edges[0]).min(self.count)
+            }
+            _ => self.count,
+        }
+    }
+
+    /// Drops what is kept of the frames that were read.
+    pub(super) fn forget(&mut self) {
+        if let Storage::Chunked(chunked) = &mut self.storage {
+            chunked.cache = Cache::default();
+        }
     }
 
     /// Reads rows of a frame into `out`, as they are stored.
@@ -328,6 +367,10 @@ impl Frames {
             Storage::Chunked(chunked) => {
                 let fill = self.fill.as_deref();
                 chunked.read(&self.file, frame, rows, (self.columns, self.element_size, fill), out)?;
+            }
+            Storage::Virtual(parts) => {
+                fill_with(out, self.fill.as_deref());
+                parts.read(frame, &rows, (self.columns, self.element_size), out)?;
             }
         }
         Ok(())
@@ -436,7 +479,7 @@ impl Cache {
 }
 
 /// Which dimensions are frame, row and column; leading dimensions of extent 1 are left out.
-fn three_dimensions(dims: &[u64]) -> Result<[Option<usize>; 3]> {
+pub(super) fn three_dimensions(dims: &[u64]) -> Result<[Option<usize>; 3]> {
     let leading = dims.len().saturating_sub(3);
     if dims[..leading].iter().any(|&extent| extent != 1) {
         return Err(Error::Unsupported(format!("a dataset of {} dimensions", dims.len())));

@@ -17,7 +17,9 @@ mod filters;
 mod group;
 mod heap;
 mod object;
+mod selection;
 mod types;
+mod virtuals;
 
 use std::path::PathBuf;
 

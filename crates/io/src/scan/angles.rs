@@ -20,6 +20,8 @@ pub(crate) struct AngleTable {
     pub(crate) values: Vec<f64>,
     /// What the file says of the unit.
     pub(crate) units: Option<String>,
+    /// Whether the table counts all frames, for files whose frames are still to come.
+    pub(crate) of_all_frames: bool,
 }
 
 /// Unit of a table.
@@ -30,6 +32,11 @@ enum Unit {
 }
 
 impl AngleTable {
+    /// A table of the projections only, as far as is known.
+    pub(crate) fn new(path: &Path, place: String, values: Vec<f64>, units: Option<String>) -> Self {
+        Self { path: path.to_owned(), place, values, units, of_all_frames: false }
+    }
+
     /// A text with one angle in degrees on each line; empty lines and those that begin with `#` are skipped.
     ///
     /// # Errors
@@ -58,12 +65,20 @@ impl AngleTable {
                 found: found(),
             })?);
         }
-        Ok(Self {
-            path: path.to_owned(),
-            place: path.display().to_string(),
-            values,
-            units: Some("degrees".to_owned()),
-        })
+        Ok(Self::new(path, path.display().to_string(), values, Some("degrees".to_owned())))
+    }
+
+    /// Cuts the table to the frames that are there, and tells how many frames have an angle.
+    ///
+    /// A file that is being written may hold angles for all frames that are to come, or lack those of the last ones.
+    pub(crate) fn cut_to(&mut self, frames: usize, projections: &[usize]) -> usize {
+        let wanted = if self.of_all_frames { frames } else { projections.len() };
+        self.values.truncate(wanted);
+        if self.of_all_frames {
+            self.values.len()
+        } else {
+            projections.get(self.values.len()).copied().unwrap_or(frames)
+        }
     }
 
     /// The angles of `projections`, which are positions among all `frames` of the file, in degrees.
@@ -128,7 +143,7 @@ mod tests {
 
     fn table(values: &[f64], units: Option<&str>) -> AngleTable {
         let place = "/theta".to_owned();
-        AngleTable { path: "scan.h5".into(), place, values: values.to_vec(), units: units.map(str::to_owned) }
+        AngleTable::new(Path::new("scan.h5"), place, values.to_vec(), units.map(str::to_owned))
     }
 
     fn degrees(table: &AngleTable) -> (Vec<f64>, usize) {
@@ -151,6 +166,18 @@ mod tests {
         assert_eq!(all.degrees_of(&[2, 3], 4, &mut Vec::new()).unwrap(), [10.0, 20.0]);
         let error = all.degrees_of(&[0, 1, 2], 5, &mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains('4') && error.contains('3') && error.contains("scan.h5"), "{error}");
+    }
+
+    #[test]
+    fn a_growing_scan_ends_with_its_last_angle() {
+        let of_projections = table(&[1.0, 2.0], None);
+        let of_all = AngleTable { of_all_frames: true, ..of_projections.clone() };
+        // Frames 0 and 2 are no projections.
+        let projections = [1, 3, 4];
+        assert_eq!(of_projections.clone().cut_to(5, &projections), 4);
+        assert_eq!(of_all.clone().cut_to(5, &projections), 2);
+        let mut ahead = table(&[1.0, 2.0, 3.0, 4.0], None);
+        assert_eq!((ahead.cut_to(5, &projections), ahead.values.len()), (5, 3));
     }
 
     #[test]

@@ -1,8 +1,10 @@
-//! Scans in HDF5 files: NXtomo, DXchange, or frames at any path.
+//! Scans in HDF5 files: NXtomo, DXchange, layouts of facilities, or frames at any path.
 //!
 //! # Source
 //! NeXus application definition NXtomo; F. De Carlo et al., "Scientific data exchange", J. Synchrotron Rad. 21
 //! (2014), doi:10.1107/S160057751401604X.
+
+mod layouts;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,7 +17,7 @@ use serde_json::{Map, Value};
 use super::angles::AngleTable;
 use super::pixels::{convert, element_type, is_native_but_for_order, swap_to_native};
 use super::{DatasetInfo, Extent, Frame, MAX_FRAME_BYTES, MAX_FRAMES, Parts, ScanError, ScanKind, Stack};
-use crate::hdf5::{Dataset, Datatype, Error, File, Frames, Node, NodeKind, Number, pixel_type, walk};
+use crate::hdf5::{Dataset, Datatype, File, Frames, Node, NodeKind, Number, pixel_type, walk};
 
 /// Most scalar values of a file that are kept as metadata.
 const MAX_METADATA: usize = 400;
@@ -31,9 +33,12 @@ pub(super) struct Hdf5Stack {
 }
 
 impl Hdf5Stack {
-    pub(super) fn open(path: &Path, place: &str, dataset: &Dataset) -> Result<Self, ScanError> {
+    fn open(path: &Path, place: &str, dataset: &Dataset, growing: bool) -> Result<Self, ScanError> {
         let number = pixel_type(dataset).map_err(ScanError::hdf5(path))?;
-        let frames = Frames::open(dataset).map_err(ScanError::hdf5(path))?;
+        let mut frames = Frames::open(dataset).map_err(ScanError::hdf5(path))?;
+        if growing {
+            frames.count = frames.written();
+        }
         let shape = Shape::new(frames.rows, frames.columns);
         let bytes = shape.checked_len().and_then(|len| len.checked_mul(number.size));
         if shape.is_empty()
@@ -85,14 +90,20 @@ pub(super) struct Tree {
     file: Arc<File>,
     nodes: Vec<Node>,
     by_path: HashMap<String, usize>,
+    /// Whether the file is being written: what is not there yet is left out.
+    growing: bool,
 }
 
 impl Tree {
-    pub(super) fn open(path: &Path) -> Result<Self, ScanError> {
+    pub(super) fn open(path: &Path, growing: bool) -> Result<Self, ScanError> {
         let file = File::open(path).map_err(ScanError::hdf5(path))?;
         let nodes = walk(&file).map_err(ScanError::hdf5(path))?;
         let by_path = nodes.iter().enumerate().map(|(at, node)| (node.path.clone(), at)).collect();
-        Ok(Self { file, nodes, by_path })
+        Ok(Self { file, nodes, by_path, growing })
+    }
+
+    fn stack_of(&self, place: &str, dataset: &Dataset) -> Result<Hdf5Stack, ScanError> {
+        Hdf5Stack::open(self.path(), place, dataset, self.growing)
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -152,12 +163,8 @@ impl Tree {
         let path = self.path();
         let place = if place.starts_with('/') { place.to_owned() } else { format!("/{place}") };
         match self.dataset(&place) {
-            Some(dataset) => Hdf5Stack::open(path, &place, dataset),
-            None => Hdf5Stack::open(
-                path,
-                &place,
-                &Dataset::at(&self.file, &place).map_err(ScanError::hdf5(path))?,
-            ),
+            Some(dataset) => self.stack_of(&place, dataset),
+            None => self.stack_of(&place, &Dataset::at(&self.file, &place).map_err(ScanError::hdf5(path))?),
         }
     }
 
@@ -179,7 +186,7 @@ impl Tree {
             &found
         };
         let values = dataset.numbers().map_err(ScanError::hdf5(path))?;
-        Ok(AngleTable { path: path.to_owned(), place, values, units: dataset.units.clone() })
+        Ok(AngleTable::new(path, place, values, dataset.units.clone()))
     }
 
     /// The scan in this file; `data` names the dataset of its frames if it is not where it should be.
@@ -189,7 +196,12 @@ impl Tree {
     pub(super) fn parts(&self, data: Option<&str>) -> Result<Parts, ScanError> {
         let mut parts = match data {
             Some(place) => self.by_path(place)?,
-            None => match self.nxtomo().or_else(|| self.dxchange()) {
+            None => match self
+                .nxtomo()
+                .or_else(|| self.dxchange())
+                .or_else(|| self.dectris())
+                .or_else(|| self.bliss())
+            {
                 Some(found) => found?,
                 None => self.by_path(&self.only_stack()?)?,
             },
@@ -283,17 +295,14 @@ impl Tree {
                 _ => {}
             }
         }
-        let broken = broken?;
-        // Open it again for the reason.
-        let error = Dataset::at(&self.file, &broken).err().unwrap_or(Error::NotFound(broken));
-        Some(Err(ScanError::hdf5(self.path())(error)))
+        Some(Err(self.broken(&broken?)))
     }
 
     fn read_nxtomo(&self, entry: &str, detector: &str, data: &Dataset) -> Result<Parts, ScanError> {
         let place = format!("{detector}/data");
-        let stack = Hdf5Stack::open(self.path(), &place, data)?;
-        let count = stack.extent().frames;
-        let roles = self.roles(detector, count)?;
+        let stack = self.stack_of(&place, data)?;
+        let roles = self.roles(detector, stack.extent().frames)?;
+        let count = roles.len();
         let mut parts = Parts::new(ScanKind::NxTomo);
         parts.stacks.push(Box::new(stack));
         parts.frames =
@@ -304,7 +313,9 @@ impl Tree {
             if !place.ends_with("rotation_angle") {
                 parts.warnings.push(format!("the angles are taken from {place}"));
             }
-            parts.angles = Some(self.angles(&place)?);
+            let mut angles = self.angles(&place)?;
+            angles.of_all_frames = angles.values.len() >= count;
+            parts.angles = Some(angles);
         }
         Ok(parts)
     }
@@ -316,8 +327,13 @@ impl Tree {
             values.transpose().map_err(ScanError::hdf5(self.path()))
         };
         let (keys, control) = (key("image_key")?, key("image_key_control")?);
+        let mut count = count;
+        if self.growing {
+            // Keys may be ahead of the frames, or come after them.
+            count = [&keys, &control].into_iter().flatten().fold(count, |count, keys| count.min(keys.len()));
+        }
         for found in [&keys, &control].into_iter().flatten() {
-            if found.len() != count {
+            if found.len() != count && !self.growing {
                 let what = format!("{detector} holds {} image keys for {count} frames", found.len());
                 return Err(ScanError::no_frames(self.path(), what));
             }

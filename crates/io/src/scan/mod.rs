@@ -59,6 +59,12 @@ pub enum ScanKind {
     /// The exchange format of the APS.
     #[serde(rename = "DXchange")]
     DxChange,
+    /// A master file of a DECTRIS detector with its data files.
+    #[serde(rename = "DECTRIS master")]
+    Dectris,
+    /// A file of the ESRF's acquisition.
+    #[serde(rename = "BLISS")]
+    Bliss,
     /// Another HDF5 file.
     #[serde(rename = "HDF5")]
     Hdf5,
@@ -96,6 +102,8 @@ impl std::fmt::Display for ScanKind {
         f.write_str(match self {
             Self::NxTomo => "NXtomo",
             Self::DxChange => "DXchange",
+            Self::Dectris => "DECTRIS master",
+            Self::Bliss => "BLISS",
             Self::Hdf5 => "HDF5",
             Self::Tiff => "TIFF",
             Self::Folder => "image folder",
@@ -188,25 +196,49 @@ impl Scan {
     /// # Errors
     /// [`ScanError`] if the file is no scan, is damaged, or its angles do not fit its projections.
     pub fn open(path: &Path, options: &ScanOptions) -> Result<Self, ScanError> {
-        let source = Opened::open(path)?;
+        Self::open_as(path, options, false)
+    }
+
+    /// Opens a scan that is being written, as far as it is there: frames without a key or an angle of their own are
+    /// left out, and there need not be a projection yet.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; also where a writer has half-written what is read, so that it is worth another try.
+    pub fn open_growing(path: &Path, options: &ScanOptions) -> Result<Self, ScanError> {
+        Self::open_as(path, options, true)
+    }
+
+    fn open_as(path: &Path, options: &ScanOptions, growing: bool) -> Result<Self, ScanError> {
+        let source = Opened::open(path, growing)?;
         let mut parts = source.parts(options.data.as_deref())?;
-        let projections = parts.positions(Role::Projection);
-        if projections.is_empty() {
+        let mut projections = parts.positions(Role::Projection);
+        if projections.is_empty() && !growing {
             return Err(ScanError::no_frames(path, "expected projections, found none"));
         }
-        let table = match &options.angles {
+        let mut table = match &options.angles {
             Some(place) => Some(source.angles(place)?),
             None => parts.angles.take(),
         };
+        if growing && let Some(table) = &mut table {
+            let known = table.cut_to(parts.frames.len(), &projections);
+            parts.frames.truncate(known);
+            projections.retain(|&at| at < known);
+            table.cut_to(known, &projections);
+        }
         let mut angles = vec![None; parts.frames.len()];
-        let of_projections = if let Some(table) = table {
-            table.degrees_of(&projections, parts.frames.len(), &mut parts.warnings)?
-        } else {
-            let count = projections.len();
-            parts.warnings.push(format!(
-                "no angles are stored: {count} projections are taken as even over 180 degrees"
-            ));
-            even_degrees(count)
+        let of_projections = match table {
+            Some(table) => table.degrees_of(&projections, parts.frames.len(), &mut parts.warnings)?,
+            None if growing => {
+                parts.warnings.push("no angles are stored".to_owned());
+                Vec::new()
+            }
+            None => {
+                let count = projections.len();
+                parts.warnings.push(format!(
+                    "no angles are stored: {count} projections are taken as even over 180 degrees"
+                ));
+                even_degrees(count)
+            }
         };
         for (&at, angle) in projections.iter().zip(of_projections) {
             angles[at] = Some(angle);
@@ -298,7 +330,7 @@ impl Scan {
 /// # Errors
 /// [`ScanError`] if the file cannot be read.
 pub fn list_datasets(path: &Path) -> Result<Vec<DatasetInfo>, ScanError> {
-    match Opened::open(path)? {
+    match Opened::open(path, false)? {
         Opened::Hdf5(tree) => Ok(tree.datasets()),
         Opened::Images(..) | Opened::Unknown(..) => Ok(Vec::new()),
     }

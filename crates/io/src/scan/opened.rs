@@ -26,7 +26,8 @@ pub(super) enum Opened {
 }
 
 impl Opened {
-    pub(super) fn open(path: &Path) -> Result<Self, ScanError> {
+    /// Opens a path; `growing` if it is still being written, so that what is not there yet is left out.
+    pub(super) fn open(path: &Path, growing: bool) -> Result<Self, ScanError> {
         let images = |kind| Ok(Self::Images(kind, path.to_owned()));
         let metadata = std::fs::metadata(path).map_err(ScanError::io(path))?;
         if metadata.is_dir() {
@@ -34,7 +35,7 @@ impl Opened {
         }
         let mut file = std::fs::File::open(path).map_err(ScanError::io(path))?;
         if has_signature(&file) {
-            return Tree::open(path).map(Self::Hdf5);
+            return Tree::open(path, growing).map(Self::Hdf5);
         }
         let mut start = Vec::new();
         file.by_ref().take(START_BYTES).read_to_end(&mut start).map_err(ScanError::io(path))?;
@@ -98,7 +99,7 @@ impl Opened {
             return tree.angles(place);
         }
         match Other::find(place) {
-            Some(Other { path, inside: Some(dataset) }) => Tree::open(&path)?.angles(&dataset),
+            Some(Other { path, inside: Some(dataset) }) => Tree::open(&path, false)?.angles(&dataset),
             Some(Other { path, inside: None }) => AngleTable::from_text(&path),
             None => Err(self.no_place("angles", place)),
         }
@@ -161,6 +162,6 @@ impl Other {
     }
 
     fn parts_at_dataset(&self) -> Result<Parts, ScanError> {
-        Opened::open(&self.path)?.parts(self.inside.as_deref())
+        Opened::open(&self.path, false)?.parts(self.inside.as_deref())
     }
 }

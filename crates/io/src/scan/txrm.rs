@@ -50,8 +50,7 @@ pub(super) fn open(path: &Path) -> Result<Parts, ScanError> {
     if !angles.is_empty() {
         let place = "ImageInfo/Angles".to_owned();
         let values = angles.into_iter().map(f64::from).collect();
-        parts.angles =
-            Some(AngleTable { path: path.to_owned(), place, values, units: Some("deg".to_owned()) });
+        parts.angles = Some(AngleTable::new(path, place, values, Some("deg".to_owned())));
     }
     let pixel_um = file.floats("ImageInfo/PixelSize")?.first().copied();
     parts.pixel_size_m = pixel_um.filter(|um| um.is_finite() && *um > 0.0).map(|um| f64::from(um) * 1e-6);
