@@ -41,7 +41,7 @@ impl FromStr for DeviceId {
 
 /// The promise that a device has finished writing or reading a buffer.
 pub trait Fence: std::any::Any + Send + Sync + std::fmt::Debug {
-    /// Whether the device is done.
+    /// Whether the device is done. It may tell late, together with what was enqueued soon after.
     fn is_done(&self) -> bool;
     /// Blocks the calling thread until the device is done. Never called on the hot path of a device.
     fn wait(&self);

@@ -13,7 +13,7 @@ use crate::stream::CudaStream;
 /// The blocks that one operation reads and writes.
 ///
 /// [`read`](Self::read) and [`write`](Self::write) let the stream wait on the device until a block is written or no
-/// longer read, and give its address. When the access ends, one fence is recorded behind all that was enqueued since,
+/// longer read, and give its address. When the access ends, one fence is put behind all that was enqueued since,
 /// and left with every block: also when the operation failed half-way.
 ///
 /// ```text

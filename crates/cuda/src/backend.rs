@@ -18,10 +18,10 @@ use crate::stream::CudaStream;
 /// Projections that a reconstruction adds in one go: sums are read and written once a batch.
 const BATCH: usize = 64;
 
-/// All operations of one node on one GPU, on a stream of their own.
+/// All operations of one node on one GPU, on streams of their own.
 pub struct CudaBackend {
     stream: CudaStream,
-    /// Instead of it, for reconstruction: its kernels would keep those waiting that bring it projections.
+    /// For reconstruction: its kernels are long and have low priority, so that those that prepare projections go first.
     patient: CudaStream,
     /// Computes what is done once a scan and not worth a kernel: the rotation axis.
     host: Arc<dyn Backend>,

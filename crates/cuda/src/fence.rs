@@ -22,7 +22,7 @@ pub struct CudaFence {
 impl CudaFence {
     /// A fence behind all that was enqueued on `stream` so far.
     pub(crate) fn new(stream: &CudaStream) -> Result<Self, CudaError> {
-        let position = stream.progress().fence(stream.recorded())?;
+        let position = stream.progress().fence(stream.handle())?;
         Ok(Self { stream: stream.clone(), position })
     }
 
@@ -33,6 +33,12 @@ impl CudaFence {
 
     pub(crate) fn position(&self) -> u64 {
         self.position
+    }
+
+    /// A fence behind all that was enqueued on `stream` so far, for a host that waits for nothing else.
+    pub(crate) fn marked(stream: &CudaStream) -> Result<Self, CudaError> {
+        let position = stream.progress().marked_fence(stream.handle())?;
+        Ok(Self { stream: stream.clone(), position })
     }
 
     /// Lets later work on `stream` start only after this fence; the host does not wait.
@@ -48,7 +54,7 @@ impl CudaFence {
         {
             return Ok(());
         }
-        let position = progress.hold_back(self.position, self.stream.recorded(), stream.raw())?;
+        let position = progress.hold_back(self.position, self.stream.handle(), stream.raw())?;
         stream.note_behind(own, position);
         // A mark may have been recorded on another GPU.
         stream.gpu().bind()
@@ -57,7 +63,7 @@ impl CudaFence {
 
 impl Fence for CudaFence {
     fn is_done(&self) -> bool {
-        self.stream.progress().ask(self.position, self.stream.recorded())
+        self.stream.progress().is_done(self.position, self.stream.handle())
     }
 
     /// Asks without a pause for a short while, because most waits are short, and then between naps of an eighth of

@@ -1,4 +1,7 @@
 //! How far a stream has come: marks in it, shared by its fences.
+//!
+//! Every fence has a position in its stream, 1 and up. Now and then an event, a mark, is recorded behind a fence; a fence
+//! is done with the first mark at its position or behind it.
 #![allow(unsafe_code, reason = "events are handles of the driver")]
 
 use std::collections::VecDeque;
@@ -11,11 +14,6 @@ use crate::error::CudaError;
 use crate::gpu::Gpu;
 use crate::status::{check, ignore};
 
-/// A fence shares its mark with the fences after it, up to so many: recording and waiting cost the driver some
-/// microseconds each, as much as it takes to start a kernel.
-///
-/// Who waits for a fence may wait for so many operations less one that were enqueued after it.
-const FENCES_PER_MARK: u64 = 8;
 /// The position after all positions.
 const END: u64 = u64::MAX;
 
@@ -72,10 +70,14 @@ struct Mark {
     event: RawEvent,
 }
 
-/// Fences of a stream have positions, 1 and up; now and then an event marks one. A fence is done with the first mark at
-/// its position or behind it.
-#[derive(Debug, Default)]
+/// The fences of a stream.
+///
+/// Who waits for a fence may also wait for what was enqueued after it: for up to `fences_per_mark` fences less one, and
+/// for the operation that is being enqueued when a mark is made.
+#[derive(Debug)]
 pub(crate) struct Progress {
+    /// Fences that share a mark: recording and waiting cost the driver some microseconds each.
+    fences_per_mark: u64,
     /// The work up to this position is known to be done.
     reached: AtomicU64,
     marks: Mutex<Marks>,
@@ -91,22 +93,42 @@ struct Marks {
     marked: u64,
 }
 
-/// A stream of the driver with its GPU.
+impl Marks {
+    /// The first mark at `position` or behind it.
+    fn at(&self, position: u64) -> Option<Mark> {
+        let at = self.pending.partition_point(|mark| mark.position < position);
+        self.pending.get(at).copied()
+    }
+}
+
+/// The driver's handle of a stream, with its GPU.
 #[derive(Clone, Copy)]
-pub(crate) struct Recorded<'a> {
+pub(crate) struct StreamHandle<'a> {
     pub(crate) gpu: &'a Gpu,
     pub(crate) stream: sys::CUstream,
 }
 
 impl Progress {
+    /// Of a new stream.
+    pub(crate) fn new(fences_per_mark: u64) -> Self {
+        Self { fences_per_mark, reached: AtomicU64::new(0), marks: Mutex::default() }
+    }
+
     /// The position of a new fence, behind all that was enqueued so far.
-    pub(crate) fn fence(&self, on: Recorded<'_>) -> Result<u64, CudaError> {
+    pub(crate) fn fence(&self, on: StreamHandle<'_>) -> Result<u64, CudaError> {
         let mut marks = self.lock();
         marks.last += 1;
-        if marks.last >= marks.marked + FENCES_PER_MARK {
+        if marks.last >= marks.marked + self.fences_per_mark {
             self.mark(&mut marks, on)?;
         }
         Ok(marks.last)
+    }
+
+    /// The same with a mark of its own: nobody who waits for it waits for more.
+    pub(crate) fn marked_fence(&self, on: StreamHandle<'_>) -> Result<u64, CudaError> {
+        let mut marks = self.lock();
+        marks.last += 1;
+        Ok(self.mark(&mut marks, on)?.position)
     }
 
     /// Whether the work up to `position` is known to be done, without asking the driver.
@@ -115,24 +137,48 @@ impl Progress {
     }
 
     /// Whether the work up to `position` is done. A failure counts as done, so that nobody waits for ever.
-    pub(crate) fn ask(&self, position: u64, on: Recorded<'_>) -> bool {
+    pub(crate) fn is_done(&self, position: u64, on: StreamHandle<'_>) -> bool {
         if self.has_reached(position) {
             return true;
         }
         let mut marks = self.lock();
-        let found = self.mark_at(&mut marks, position, on).map(|mark| self.settle(&mut marks, mark, on));
-        found.unwrap_or_else(|error| self.fail(on.gpu, error))
+        if self.has_reached(position) {
+            return true;
+        }
+        if let Some(mark) = marks.at(position) {
+            return self.settle(&mut marks, mark, on);
+        }
+        // A new mark would be behind all that was enqueued since, which may be done.
+        if let Err(error) = on.gpu.bind() {
+            return self.fail(&mut marks, on.gpu, error);
+        }
+        // SAFETY: the stream lives as long as the caller holds its handle.
+        let status = unsafe { sys::cuStreamQuery(on.stream) };
+        if status == CUresult::CUDA_ERROR_NOT_READY {
+            return self.mark(&mut marks, on).is_err_and(|error| self.fail(&mut marks, on.gpu, error));
+        }
+        match check(on.gpu.id(), "cuStreamQuery", status) {
+            Ok(()) => {
+                let last = marks.last;
+                self.reach(&mut marks, last, on.gpu);
+                true
+            }
+            Err(error) => self.fail(&mut marks, on.gpu, error),
+        }
     }
 
     /// Lets `waiting` start later work only after `position`; gives the position that it then is behind.
     pub(crate) fn hold_back(
         &self,
         position: u64,
-        on: Recorded<'_>,
+        on: StreamHandle<'_>,
         waiting: sys::CUstream,
     ) -> Result<u64, CudaError> {
         let mut marks = self.lock();
-        let mark = self.mark_at(&mut marks, position, on)?;
+        if self.has_reached(position) {
+            return Ok(position);
+        }
+        let mark = marks.at(position).map_or_else(|| self.mark(&mut marks, on), Ok)?;
         // SAFETY: both handles are alive, and marks stay in use under the lock; a stream may wait for an event of
         // another GPU.
         let status = unsafe { sys::cuStreamWaitEvent(waiting, mark.event.0, 0) };
@@ -144,22 +190,17 @@ impl Progress {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The first mark at `position` or behind it; made behind all that was enqueued so far if there is none yet.
-    fn mark_at(&self, marks: &mut Marks, position: u64, on: Recorded<'_>) -> Result<Mark, CudaError> {
-        let at = marks.pending.partition_point(|mark| mark.position < position);
-        match marks.pending.get(at) {
-            Some(mark) => Ok(*mark),
-            None => self.mark(marks, on),
-        }
-    }
-
-    fn mark(&self, marks: &mut Marks, on: Recorded<'_>) -> Result<Mark, CudaError> {
+    /// A mark behind all that was enqueued so far.
+    fn mark(&self, marks: &mut Marks, on: StreamHandle<'_>) -> Result<Mark, CudaError> {
         on.gpu.bind()?;
         let event = on.gpu.events().take(on.gpu)?;
         // SAFETY: event and stream belong to the context that is current.
         let status = unsafe { sys::cuEventRecord(event.0, on.stream) };
         let mark = Mark { position: marks.last, event };
-        check(on.gpu.id(), "cuEventRecord", status)?;
+        if let Err(error) = check(on.gpu.id(), "cuEventRecord", status) {
+            on.gpu.events().lock().push(event);
+            return Err(error);
+        }
         marks.pending.push_back(mark);
         marks.marked = mark.position;
         // Where nobody asks, those that are done would pile up.
@@ -171,24 +212,30 @@ impl Progress {
     }
 
     /// Takes note of whether a mark is done; if so, it and those before it are free.
-    fn settle(&self, marks: &mut Marks, mark: Mark, on: Recorded<'_>) -> bool {
+    fn settle(&self, marks: &mut Marks, mark: Mark, on: StreamHandle<'_>) -> bool {
         // SAFETY: the event is in use under the lock.
         let status = unsafe { sys::cuEventQuery(mark.event.0) };
         if status == CUresult::CUDA_ERROR_NOT_READY {
             return false;
         }
         if let Err(error) = check(on.gpu.id(), "cuEventQuery", status) {
-            return self.fail(on.gpu, error);
+            return self.fail(marks, on.gpu, error);
         }
-        self.reached.fetch_max(mark.position, Ordering::AcqRel);
-        let done = marks.pending.partition_point(|other| other.position <= mark.position);
-        on.gpu.events().lock().extend(marks.pending.drain(..done).map(|mark| mark.event));
+        self.reach(marks, mark.position, on.gpu);
         true
     }
 
-    fn fail(&self, gpu: &Gpu, error: CudaError) -> bool {
+    /// Notes that the work up to `position` is done.
+    fn reach(&self, marks: &mut Marks, position: u64, gpu: &Gpu) {
+        self.reached.fetch_max(position, Ordering::AcqRel);
+        let done = marks.pending.partition_point(|mark| mark.position <= position);
+        gpu.events().lock().extend(marks.pending.drain(..done).map(|mark| mark.event));
+    }
+
+    /// The device is lost: nothing is waited for any more.
+    fn fail(&self, marks: &mut Marks, gpu: &Gpu, error: CudaError) -> bool {
         gpu.fail(error);
-        self.reached.store(END, Ordering::Release);
+        self.reach(marks, END, gpu);
         true
     }
 

@@ -116,7 +116,7 @@ impl Staging {
     /// Place for a piece of at most one half.
     fn room(&mut self, stream: &CudaStream, bytes: usize) -> Result<NonNull<u8>, CudaError> {
         if self.used + bytes > HALF_BYTES {
-            self.left[self.half] = CudaFence::new(stream)?.position();
+            self.left[self.half] = CudaFence::marked(stream)?.position();
             self.half = 1 - self.half;
             self.used = 0;
             CudaFence::at(stream, self.left[self.half]).wait();
@@ -139,7 +139,7 @@ pub(crate) fn kernels() -> Vec<KernelSource> {
 impl Drop for Staging {
     fn drop(&mut self) {
         if self.gpu.bind().is_ok() {
-            // SAFETY: `new` allocated it; the driver frees it after the copies that use it.
+            // SAFETY: `new` allocated it; the stream, whose kernels alone use it, waited for them before it let it go.
             ignore(unsafe { sys::cuMemFreeHost(self.base.as_ptr().cast()) });
         }
     }

@@ -11,7 +11,7 @@ use cudarc::driver::sys::{self, CUstream_flags};
 use crate::error::CudaError;
 use crate::fence::CudaFence;
 use crate::gpu::Gpu;
-use crate::progress::{Progress, Recorded};
+use crate::progress::{Progress, StreamHandle};
 use crate::staging::Staging;
 use crate::status::{check, ignore};
 
@@ -21,11 +21,20 @@ static STREAMS: AtomicU64 = AtomicU64::new(0);
 /// Other streams whose positions are remembered; a node waits for fewer.
 const REMEMBERED: usize = 32;
 
-/// Priorities, highest first; the driver takes a number beyond those that a GPU has for the nearest of them.
-const PROMPT: i32 = i32::MIN;
-const PATIENT: i32 = i32::MAX;
+/// What tells kinds of streams apart.
+#[derive(Debug, Clone, Copy)]
+struct Manner {
+    /// Lowest first; the driver takes a number beyond those that a GPU has for the nearest of them.
+    priority: i32,
+    fences_per_mark: u64,
+}
 
-/// A queue of work on one GPU, shared by all who hold a clone. A node has one.
+/// For short pieces of work, of which many are enqueued.
+const PROMPT: Manner = Manner { priority: i32::MIN, fences_per_mark: 8 };
+/// For long ones: to wait for more than one of them would be to wait for milliseconds.
+const PATIENT: Manner = Manner { priority: i32::MAX, fences_per_mark: 1 };
+
+/// A queue of work on one GPU, shared by all who hold a clone.
 #[derive(Clone)]
 pub struct CudaStream {
     inner: Arc<Inner>,
@@ -54,7 +63,7 @@ impl CudaStream {
     /// # Errors
     /// [`CudaError`] if the driver refuses.
     pub fn new(gpu: &Arc<Gpu>, name: &str) -> Result<Self, CudaError> {
-        Self::with_priority(gpu, name, PROMPT)
+        Self::with_manner(gpu, name, PROMPT)
     }
 
     /// A new queue whose kernels let those of other queues go first: for long ones, so that short ones that feed them
@@ -63,23 +72,23 @@ impl CudaStream {
     /// # Errors
     /// As for [`new`](Self::new).
     pub fn patient(gpu: &Arc<Gpu>, name: &str) -> Result<Self, CudaError> {
-        Self::with_priority(gpu, name, PATIENT)
+        Self::with_manner(gpu, name, PATIENT)
     }
 
-    fn with_priority(gpu: &Arc<Gpu>, name: &str, priority: i32) -> Result<Self, CudaError> {
+    fn with_manner(gpu: &Arc<Gpu>, name: &str, manner: Manner) -> Result<Self, CudaError> {
         gpu.check()?;
         gpu.bind()?;
         let mut raw = std::ptr::null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is current; it stores one handle, which `drop` destroys.
-        let status = unsafe { sys::cuStreamCreateWithPriority(&raw mut raw, flags, priority) };
+        let status = unsafe { sys::cuStreamCreateWithPriority(&raw mut raw, flags, manner.priority) };
         check(gpu.id(), "cuStreamCreateWithPriority", status)?;
         let inner = Inner {
             gpu: gpu.clone(),
             raw,
             number: STREAMS.fetch_add(1, Ordering::Relaxed),
             name: name.to_owned(),
-            progress: Progress::default(),
+            progress: Progress::new(manner.fences_per_mark),
             behind: Mutex::default(),
             staging: Mutex::default(),
         };
@@ -105,8 +114,8 @@ impl CudaStream {
         &self.inner.progress
     }
 
-    pub(crate) fn recorded(&self) -> Recorded<'_> {
-        Recorded { gpu: self.gpu(), stream: self.raw() }
+    pub(crate) fn handle(&self) -> StreamHandle<'_> {
+        StreamHandle { gpu: self.gpu(), stream: self.raw() }
     }
 
     /// Whether all later work waits for that position of another stream already.
@@ -207,6 +216,11 @@ impl Drop for Inner {
     fn drop(&mut self) {
         self.progress.clear(&self.gpu);
         if self.gpu.bind().is_ok() {
+            if self.staging.get_mut().is_ok_and(|staging| staging.is_some()) {
+                // Kernels may still read the pinned memory that goes with the stream.
+                // SAFETY: the stream is alive.
+                ignore(unsafe { sys::cuStreamSynchronize(self.raw) });
+            }
             // SAFETY: `new` created it and this is its last holder; the driver destroys it after its work.
             ignore(unsafe { sys::cuStreamDestroy_v2(self.raw) });
         }

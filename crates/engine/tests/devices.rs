@@ -273,14 +273,17 @@ fn a_device_that_is_lost_ends_the_run_and_the_node_is_named() {
 #[test]
 fn what_waits_is_taken_in_one_go_and_in_order() {
     let device = device();
-    let line = "count_source frames=50 series=3 float=true ! compute name=one ! compute name=two takes=4 ! \
+    let line = "count_source frames=20 series=3 float=true ! compute name=one ! compute name=two takes=4 ! \
                 probe_sink label=several gated=true";
     let mut running = planned(line, &device).start().unwrap();
-    // Behind the closed gate blocks pile up.
-    std::thread::sleep(Duration::from_millis(100));
+    // Behind the closed gate blocks pile up until nothing moves any more.
+    let mut calls = 0;
+    while std::mem::replace(&mut calls, device.calls()) != device.calls() || calls == 0 {
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
     open_gate("several");
     let report = running.wait();
     assert_eq!((report.exit_code(), device.misuses()), (0, Vec::<String>::new()));
-    assert_eq!(blocks("several"), [counted(50), counted(50), counted(50)].concat());
+    assert_eq!(blocks("several"), [counted(20), counted(20), counted(20)].concat());
     assert!(report.warnings.iter().any(|warning| warning.message.contains("as many as it takes")));
 }

@@ -52,8 +52,8 @@ pub struct Negotiated {
     pub memory_bytes: usize,
     /// Blocks of its input that the node holds at most, besides the one in its hands.
     pub keeps_blocks: usize,
-    /// Blocks that the node takes in one go where so many wait, see [`Node::process_all`]. It then keeps and writes as
-    /// many.
+    /// Blocks that the node takes in one go where so many wait, see [`Node::process_all`]: one less goes into
+    /// `keeps_blocks`, and as many into `writes_blocks`.
     pub takes_blocks: usize,
     /// Blocks of its output that the node writes at once.
     pub writes_blocks: usize,
@@ -81,7 +81,9 @@ impl Negotiated {
     #[must_use]
     pub fn ahead(mut self) -> Self {
         if self.output.pass.count > 1 {
-            self.likes_blocks = self.likes_blocks.max(AHEAD_BYTES / self.output.format.bytes().max(1));
+            let all = self.output.expected_frames.map_or(usize::MAX, |frames| frames as usize);
+            let ahead = (AHEAD_BYTES / self.output.format.bytes().max(1)).min(all);
+            self.likes_blocks = self.likes_blocks.max(ahead);
         }
         self
     }
@@ -125,7 +127,7 @@ pub trait Node: Send {
     /// As the kind of the error says.
     fn process(&mut self, block: Block, out: &mut Outlet) -> Result<(), NodeError>;
 
-    /// Several blocks of the series, in their order, none of which may fail for itself; all of them are taken out.
+    /// Several blocks of the series, in their order; all of them are taken out. An error is that of all of them.
     ///
     /// Called instead of [`process`](Self::process) by nodes that [take several](Negotiated::takes_blocks), with those
     /// that wait: a device starts one piece of work for them all.

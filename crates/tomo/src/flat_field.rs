@@ -223,6 +223,8 @@ impl FlatField {
     fn operation(&mut self, header: &SeriesHeader) -> Result<Box<dyn FlatFieldOp>, NodeError> {
         let last_pass = self.last_pass.take();
         if header.pass.is_first() {
+            // Of a series that ended early: it goes before a new one is made.
+            drop(last_pass);
             self.repaired = BadPixels::default();
         } else if let Some((format, mut op)) = last_pass {
             if format == header.format {
@@ -308,7 +310,7 @@ impl Node for FlatField {
             between: None,
             warned_no_flats: false,
         });
-        // A new operation knows no references yet.
+        // A new operation knows no references yet, and each pass is of other rows.
         self.references.mark_changed();
         Ok(())
     }
@@ -331,7 +333,7 @@ impl Node for FlatField {
         }
     }
 
-    /// Projections that need nothing else go together.
+    /// Projections that need nothing else go together; between two groups of flats each has a weight of its own.
     fn process_all(&mut self, blocks: &mut Vec<Block>, out: &mut Outlet) -> Result<(), NodeError> {
         let are_plain = blocks.iter().all(|block| block.meta.role == Role::Projection)
             && self.flat_groups == FlatGroups::Average
@@ -344,10 +346,10 @@ impl Node for FlatField {
         blocks.drain(..).try_for_each(|block| self.process(block, out))
     }
 
-    fn end(&mut self, _summary: &SeriesSummary, out: &mut Outlet) -> Result<(), NodeError> {
+    fn end(&mut self, summary: &SeriesSummary, out: &mut Outlet) -> Result<(), NodeError> {
         self.release_held(out)?;
         let Some(mut current) = self.current.take() else { return Ok(()) };
-        if current.header.pass.is_last() {
+        if current.header.pass.is_last() || summary.aborted {
             self.repaired += current.op.take_bad_pixels().map_err(op_failed)?;
             Self::warn_of_bad_pixels(current.header.id, self.repaired, out);
         } else {

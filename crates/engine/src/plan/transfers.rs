@@ -16,27 +16,30 @@ use crate::run::{Capacity, Policy};
 /// The kind under which transfers are shown. It is no kind for pipeline files.
 pub(crate) const TRANSFER: &str = "transfer";
 
-/// One in so many copies is looked at: the driver takes as long to answer as to enqueue a copy.
-const LOOKED_AT: u64 = 16;
+/// One in so many copies is looked at: the driver takes as long to answer as to enqueue a copy. A prime, because nodes
+/// hand blocks on in bursts.
+const LOOKED_AT: u64 = 13;
 
 /// How the copies of a transfer went.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     enqueued: AtomicU64,
+    looked_at: AtomicU64,
     early: AtomicU64,
 }
 
 impl Copies {
     /// Counts a copy; an early one is enqueued before a device has written what it reads or read what it overwrites.
     fn count(&self, is_early: impl FnOnce() -> bool) {
-        if self.enqueued.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOKED_AT) && is_early() {
-            self.early.fetch_add(LOOKED_AT, Ordering::Relaxed);
+        if self.enqueued.fetch_add(1, Ordering::Relaxed) % LOOKED_AT == LOOKED_AT / 2 {
+            self.looked_at.fetch_add(1, Ordering::Relaxed);
+            self.early.fetch_add(u64::from(is_early()), Ordering::Relaxed);
         }
     }
 
     /// Whether most of the copies have to wait for other work of a device, rather than that for them.
     pub(crate) fn wait_for_others(&self) -> bool {
-        2 * self.early.load(Ordering::Relaxed) > self.enqueued.load(Ordering::Relaxed)
+        2 * self.early.load(Ordering::Relaxed) > self.looked_at.load(Ordering::Relaxed)
     }
 }
 
@@ -133,6 +136,7 @@ pub(super) fn insert(
             to: transfer,
             policy: Policy::Block,
             capacity: capacity.map(|edge| edge.capacity).reduce(Capacity::or).unwrap_or(DEFAULT_CAPACITY),
+            // Until the plan looks where the sender works.
             follows_pool: true,
         });
         for edge in crossing {

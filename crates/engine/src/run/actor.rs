@@ -20,7 +20,7 @@ const MAX_RESTARTS: u32 = 3;
 /// What a worker is started with.
 pub(crate) enum Work {
     Source { source: Box<dyn Source>, outlet: Outlet, stats: Arc<NodeStats> },
-    Node { node: Box<dyn Node>, seat: Seat },
+    Node { node: Box<dyn Node>, seat: Box<Seat> },
 }
 
 /// Builds a node anew: its kind, parameters and context.
@@ -69,7 +69,7 @@ impl NodeActor {
                 Work::Source { mut source, mut outlet, stats } => {
                     (run_source(&mut *source, &mut outlet, &stats), None)
                 }
-                Work::Node { node, seat } => run_node(node, seat),
+                Work::Node { node, seat } => run_node(node, *seat),
             };
             // Sent once per worker, so the mailbox cannot grow.
             myself.do_send(WorkerEnded { exit, seat });
@@ -101,7 +101,7 @@ impl Handler<WorkerEnded> for NodeActor {
             let message = format!("the node panicked ({text}) and was replaced; its series is incomplete");
             self.recipe.cx.journal.warn(message);
             self.supervisor.do_send(NodeRestarted);
-            self.launch(Work::Node { node, seat }, cx.address());
+            self.launch(Work::Node { node, seat: Box::new(seat) }, cx.address());
             return;
         }
         self.supervisor.do_send(NodeExited { index: self.index, exit: ended.exit });

@@ -143,7 +143,19 @@ impl Joints<'_> {
             (PlannedRunner::Source { source, .. }, _) => Work::Source { source, outlet, stats },
             (PlannedRunner::Node(node), Some(input)) => {
                 let stop = self.stop.clone();
-                Work::Node { node, seat: Seat { input, outlet, commands, stop, stats, on_host, account } }
+                Work::Node {
+                    node,
+                    seat: Box::new(Seat {
+                        input,
+                        outlet,
+                        commands,
+                        stop,
+                        stats,
+                        on_host,
+                        account,
+                        next: None,
+                    }),
+                }
             }
             // The graph check has refused nodes without an input.
             (PlannedRunner::Node(_), None) => return (shared, None),

@@ -52,6 +52,8 @@ pub(crate) struct Seat {
     pub(crate) on_host: bool,
     /// Account of what a sink takes.
     pub(crate) account: Option<SeriesAccount>,
+    /// What was taken from the edge and not handled yet.
+    pub(crate) next: Option<Event>,
 }
 
 /// Runs a source to its end.
@@ -73,7 +75,7 @@ pub(crate) fn run_source(source: &mut dyn Source, outlet: &mut Outlet, stats: &N
 
 /// Runs a step or sink until its input is over; gives the seat back if the node panicked.
 pub(crate) fn run_node(node: Box<dyn Node>, seat: Seat) -> (Exit, Option<Seat>) {
-    let Seat { input, outlet, commands, stop, stats, on_host, account } = seat;
+    let Seat { input, outlet, commands, stop, stats, on_host, account, next } = seat;
     let mut worker = Worker {
         node,
         outlet,
@@ -84,13 +86,14 @@ pub(crate) fn run_node(node: Box<dyn Node>, seat: Seat) -> (Exit, Option<Seat>) 
         series: Series::None,
         takes: 1,
         gathered: Vec::new(),
+        next,
         next_epoch: None,
     };
     let exit = worker.run(&Inputs { input: &input, commands: &commands, stop: &stop });
     if let Exit::Panicked(_) = exit {
         worker.abort_series();
-        let Worker { outlet, stats, on_host, account, .. } = worker;
-        return (exit, Some(Seat { input, outlet, commands, stop, stats, on_host, account }));
+        let Worker { outlet, stats, on_host, account, next, .. } = worker;
+        return (exit, Some(Seat { input, outlet, commands, stop, stats, on_host, account, next }));
     }
     worker.stats.set_state(WorkerState::Done);
     (exit, None)
@@ -123,6 +126,8 @@ struct Worker {
     /// Blocks that the node takes in one go, and those at hand.
     takes: usize,
     gathered: Vec<Block>,
+    /// What came after the blocks that were gathered.
+    next: Option<Event>,
     /// The epoch that begins with the next series.
     next_epoch: Option<u32>,
 }
@@ -142,11 +147,9 @@ impl Worker {
         inputs.input.select(&mut any);
         any.recv(inputs.commands);
         inputs.stop.select_halt(&mut any);
-        // What came after the blocks that were gathered.
-        let mut next = None;
         loop {
             self.obey(inputs.commands)?;
-            let event = match next.take().map_or_else(|| inputs.input.try_recv(), Ok) {
+            let event = match self.next.take().map_or_else(|| inputs.input.try_recv(), Ok) {
                 Ok(event) => event,
                 Err(TryRecvError::Empty) => match self.wait(inputs, &mut any)? {
                     Some(event) => event,
@@ -154,33 +157,33 @@ impl Worker {
                 },
                 Err(TryRecvError::Disconnected) => return Ok(()),
             };
-            next = match event {
+            match event {
                 Event::Block(first) if self.takes > 1 => self.handle_several(first, inputs.input)?,
-                event => {
-                    self.handle(event)?;
-                    None
-                }
-            };
+                event => self.handle(event)?,
+            }
         }
     }
 
-    /// Handles a block with those that wait behind it; gives what came after them.
-    fn handle_several(&mut self, first: Block, input: &EdgeReceiver) -> Result<Option<Event>, Exit> {
-        let (number, mut next) = (first.meta.frame.number, None);
+    /// Handles a block with those that wait behind it.
+    fn handle_several(&mut self, first: Block, input: &EdgeReceiver) -> Result<(), Exit> {
+        let number = first.meta.frame.number;
         self.gathered.push(first);
-        while self.gathered.len() < self.takes && next.is_none() {
+        while self.gathered.len() < self.takes && self.next.is_none() {
             match input.try_recv() {
                 Ok(Event::Block(block)) => self.gathered.push(block),
-                Ok(other) => next = Some(other),
+                Ok(other) => self.next = Some(other),
                 Err(_) => break,
             }
         }
         if self.stop.is_halted() {
             return Err(Exit::Stopped);
         }
+        if let Some(account) = &mut self.account {
+            self.gathered.iter().for_each(|block| account.note(&Event::Block(block.clone())));
+        }
         let outcome = self.step(Doing::Block(number), Self::process_gathered);
         self.gathered.clear();
-        outcome.map(|()| next)
+        outcome
     }
 
     /// Waits for input or a command: spins for the time that a thread takes to wake, then sleeps.
@@ -285,7 +288,13 @@ impl Worker {
         if self.on_host {
             self.gathered.iter().for_each(|block| self.wait_for_device(block));
         }
-        self.node.process_all(&mut self.gathered, &mut self.outlet)
+        let count = self.gathered.len();
+        self.node.process_all(&mut self.gathered, &mut self.outlet).inspect_err(|error| {
+            if error.kind() == NodeErrorKind::Block {
+                // None of them was done; `judge` counts one.
+                (1..count).for_each(|_| self.stats.count_rejected());
+            }
+        })
     }
 
     /// A block in host memory that a device still writes: waits here, where the wait is counted as what it is.
