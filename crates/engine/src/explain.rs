@@ -49,7 +49,7 @@ pub struct EdgeExplanation {
     pub from: String,
     /// The receiver.
     pub to: String,
-    /// `block` or `latest`.
+    /// `block`, `latest` or `spill`.
     pub when_full: &'static str,
     /// Blocks that may wait in it.
     pub capacity_blocks: usize,
@@ -95,7 +95,11 @@ impl Plan {
         let edges = self.edges.iter().map(|edge| EdgeExplanation {
             from: self.nodes[edge.from].id.clone(),
             to: self.nodes[edge.to].id.clone(),
-            when_full: if edge.policy == Policy::Latest { "latest" } else { "block" },
+            when_full: match edge.policy {
+                Policy::Block => "block",
+                Policy::Latest => "latest",
+                Policy::Spill => "spill",
+            },
             capacity_blocks: edge.capacity.blocks,
             capacity_bytes: edge.capacity.bytes,
             follows_pool: edge.follows_pool,

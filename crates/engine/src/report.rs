@@ -168,6 +168,10 @@ pub struct EdgeReport {
     pub peak_bytes: u64,
     /// Blocks that fell out, by the policy `latest`.
     pub dropped: u64,
+    /// Blocks that went over disk, by the policy `spill`.
+    pub spilled: u64,
+    /// Of these, blocks that could not be read back.
+    pub damaged: u64,
     /// Time that the sender waited for room.
     pub seconds_waited: f64,
 }
@@ -231,7 +235,8 @@ fn exit(shared: &RunShared, outcome: &Outcome, records: &[SeriesRecord], nodes: 
         exit = exit.max(ExitCode::Stopped);
     }
     let incomplete = |record: &SeriesRecord| record.aborted || !record.counts.is_complete();
-    if records.iter().any(incomplete) || nodes.iter().any(|node| node.rejected > 0) {
+    let damaged = shared.edges.iter().any(|edge| edge.stats.damaged() > 0);
+    if damaged || records.iter().any(incomplete) || nodes.iter().any(|node| node.rejected > 0) {
         exit = exit.max(ExitCode::Incomplete);
     }
     exit
@@ -242,7 +247,11 @@ fn series_report(record: &SeriesRecord) -> SeriesReport {
         |from: Option<Instant>, to: Option<Instant>| Some(to?.saturating_duration_since(from?).as_secs_f64());
     SeriesReport {
         id: record.id.number,
-        frames: record.counts.clone(),
+        frames: FrameCounts {
+            // Several edges may spill the same frame, and a scan may pass one several times.
+            spilled: record.spilled.min(record.counts.processed),
+            ..record.counts.clone()
+        },
         rotation_axis_px: record.rotation_axis_px,
         angles: AngleReport {
             projections: record.projections,
@@ -283,6 +292,8 @@ fn edge_report(edge: &crate::run::SharedEdge) -> EdgeReport {
         to: edge.to.clone(),
         peak_bytes: edge.stats.peak_bytes(),
         dropped: edge.stats.dropped(),
+        spilled: edge.stats.spilled(),
+        damaged: edge.stats.damaged(),
         seconds_waited: edge.stats.waited_ns() as f64 * 1e-9,
     }
 }

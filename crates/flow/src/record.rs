@@ -1,12 +1,18 @@
 //! The end of a branch that keeps everything.
 
-use std::collections::BTreeMap;
+mod earlier;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use beamstream_core::Content;
-use beamstream_node::Journal;
 use beamstream_node::prelude::*;
-use beamstream_tape::{TapeError, TapeReader, TapeWriter};
+use beamstream_node::{Earlier, Journal};
+use beamstream_tape::{Stored, TapeError, TapeReader, TapeWriter};
+
+use earlier::{EarlierRecording, needed};
 
 /// Most series whose account is remembered, for frames that come after their end; the oldest are forgotten beyond.
 const MAX_SERIES: usize = 20_000;
@@ -14,7 +20,8 @@ const MAX_SERIES: usize = 20_000;
 /// Records all that comes, for `replay_source`: frames, when they came, and the account of each series.
 ///
 /// One file holds all series of a run. What came is in it at once, so that a run that was killed loses nothing of it;
-/// such a file is never replaced, but continued by the next run that records there.
+/// such a file is never replaced, but continued by the next run that records there: if the node stands right behind a
+/// `zmq_source`, that run sends the series that was cut off from the recording and goes on with the frames that come.
 ///
 /// ```yaml
 /// version: 1
@@ -58,6 +65,8 @@ impl NodeConfig for RecordConfig {
             journal: cx.journal.clone(),
             tape: None,
             open: false,
+            earlier: None,
+            stored: None,
             received: BTreeMap::new(),
         })
     }
@@ -72,8 +81,19 @@ pub struct Recorder {
     tape: Option<TapeWriter>,
     /// Whether a series is under way.
     open: bool,
+    /// What the tape holds already, once this run goes on with it.
+    earlier: Option<Continued>,
+    /// What the tape holds already of the series that is under way.
+    stored: Option<Stored>,
     /// Frames of each series that its end accounted for, by ordinal.
     received: BTreeMap<u64, u64>,
+}
+
+/// Series of the tape that come again from it.
+struct Continued {
+    series: VecDeque<Stored>,
+    /// Whether they do: the source may begin anew instead.
+    taken: Arc<AtomicBool>,
 }
 
 impl Recorder {
@@ -91,8 +111,8 @@ impl Recorder {
         if !path.exists() {
             return TapeWriter::create(path).map_err(failed);
         }
-        if TapeReader::open(path).is_ok_and(|tape| !tape.is_whole()) {
-            return self.go_on(path);
+        if is_cut_off(path) {
+            return Ok(self.go_on(path)?.0);
         }
         if self.overwrite {
             return TapeWriter::create(path).map_err(failed);
@@ -103,15 +123,18 @@ impl Recorder {
         )))
     }
 
-    /// Goes on with a recording that was cut off; the series that it ends in is closed there.
-    fn go_on(&self, path: &Path) -> Result<TapeWriter, NodeError> {
-        let (mut tape, found) = TapeWriter::go_on(path).map_err(failed)?;
+    /// Goes on with a recording that was cut off; gives the series that it holds.
+    fn go_on(&self, path: &Path) -> Result<(TapeWriter, Vec<Stored>), NodeError> {
+        let (tape, found) = TapeWriter::go_on(path).map_err(failed)?;
         let what = found.cut.unwrap_or_else(|| "it had no index".to_owned());
         self.journal.warn(format!("the recording {} was cut off and is continued: {what}", path.display()));
-        if found.open.is_some() {
-            tape.end(&SeriesSummary { aborted: true, ..SeriesSummary::default() }).map_err(failed)?;
-        }
-        Ok(tape)
+        Ok((tape, found.series))
+    }
+
+    /// What the tape holds of a series that begins, if it comes from the tape.
+    fn stored(&mut self, id: SeriesId) -> Option<Stored> {
+        let earlier = self.earlier.as_mut().filter(|earlier| earlier.taken.load(Ordering::Acquire))?;
+        if earlier.series.front()?.id == id { earlier.series.pop_front() } else { None }
     }
 
     fn tape(&mut self) -> Result<&mut TapeWriter, NodeError> {
@@ -142,12 +165,18 @@ impl Node for Recorder {
     }
 
     fn begin(&mut self, header: &SeriesHeader, _out: &mut Outlet) -> Result<(), NodeError> {
-        self.tape()?.series(header).map_err(failed)?;
+        self.stored = self.stored(header.id);
+        if self.stored.is_none() {
+            self.tape()?.series(header).map_err(failed)?;
+        }
         self.open = true;
         Ok(())
     }
 
     fn process(&mut self, block: Block, _out: &mut Outlet) -> Result<(), NodeError> {
+        if self.stored.as_ref().is_some_and(|stored| stored.contains(block.meta.frame)) {
+            return Ok(());
+        }
         self.tape()?.block(&block.meta, block.format(), block.bytes()).map_err(failed)
     }
 
@@ -155,7 +184,9 @@ impl Node for Recorder {
         if !self.open {
             return Ok(());
         }
-        self.tape()?.end(summary).map_err(failed)?;
+        if !self.stored.take().is_some_and(|stored| stored.ended) {
+            self.tape()?.end(summary).map_err(failed)?;
+        }
         self.open = false;
         // Only the source accounts for frames; its own summary is the same on this edge.
         if let Some(header) = out.header().filter(|header| header.content == Content::Frames) {
@@ -166,6 +197,18 @@ impl Node for Recorder {
         }
         Ok(())
     }
+
+    fn earlier(&mut self) -> Result<Option<Box<dyn Earlier>>, NodeError> {
+        if !is_cut_off(&self.path) {
+            return Ok(None);
+        }
+        let (tape, all) = self.go_on(&self.path)?;
+        let series = needed(&all);
+        let recording = EarlierRecording::new(&self.path, &all, &series).map_err(failed)?;
+        self.earlier = Some(Continued { series, taken: recording.taken() });
+        self.tape = Some(tape);
+        Ok(Some(Box::new(recording)))
+    }
 }
 
 impl Drop for Recorder {
@@ -174,6 +217,11 @@ impl Drop for Recorder {
             self.journal.warn(failed(error).full_text());
         }
     }
+}
+
+/// Whether a recording stands there whose run was killed.
+fn is_cut_off(path: &Path) -> bool {
+    TapeReader::open(path).is_ok_and(|tape| !tape.is_whole())
 }
 
 fn failed(error: TapeError) -> NodeError {

@@ -147,9 +147,11 @@ pub enum Cause {
         /// The nodes, each feeding the next, the last the first.
         nodes: Vec<String>,
     },
-    /// A folder to spill to is named, but the edge does not spill.
-    #[error("'spill_dir' needs 'when_full: spill', found 'when_full: {when_full}'")]
-    SpillDir {
+    /// Where or how much to spill is said, but the edge does not spill.
+    #[error("'{key}' needs 'when_full: spill', found 'when_full: {when_full}'")]
+    Spill {
+        /// What is said.
+        key: &'static str,
         /// The policy of the edge.
         when_full: &'static str,
     },
@@ -188,7 +190,7 @@ impl Cause {
             Self::NoInput { .. } => "graph::no_input",
             Self::InputFromSink { .. } => "graph::input_from_sink",
             Self::Cycle { .. } => "graph::cycle",
-            Self::SpillDir { .. } => "graph::spill_dir",
+            Self::Spill { .. } => "graph::spill",
             Self::Value { .. } => "graph::value",
         }
     }

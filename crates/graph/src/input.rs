@@ -1,6 +1,6 @@
 //! What a node is fed with, and how the edge behaves.
 
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -15,8 +15,8 @@ pub const INPUT_PORT: &str = "in";
 pub const OUTPUT_PORT: &str = "out";
 
 /// Keys of an input that is written as a map. All but the first may also stand behind a kind in a launch line.
-pub(crate) const INPUT_KEYS: [&str; 5] =
-    ["from", "capacity_blocks", "capacity_bytes", "when_full", "spill_dir"];
+pub(crate) const INPUT_KEYS: [&str; 6] =
+    ["from", "capacity_blocks", "capacity_bytes", "when_full", "spill_dir", "spill_bytes"];
 
 /// What happens to a block when its edge is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -61,6 +61,8 @@ pub struct InputSpec {
     pub when_full: WhenFull,
     /// The folder for blocks that go to disk; without one it is a temporary folder.
     pub spill_dir: Option<PathBuf>,
+    /// Most bytes on disk, if the file says.
+    pub spill_bytes: Option<NonZeroU64>,
 }
 
 /// Reads one input: `NODE`, `NODE.PORT` or a map with `from`.
@@ -77,6 +79,7 @@ pub(crate) fn read(port: &str, value: &Located, errors: &mut Vec<GraphError>) ->
         capacity_bytes: None,
         when_full: WhenFull::default(),
         spill_dir: None,
+        spill_bytes: None,
     })
 }
 
@@ -91,15 +94,20 @@ fn read_map(
         errors.push(cause.at(&entry.key_place).or(nearest(&entry.key, INPUT_KEYS)));
     }
     let capacity_blocks = value.child("capacity_blocks").and_then(|blocks| read_blocks(blocks, errors));
-    let capacity_bytes = value.child("capacity_bytes").and_then(|bytes| read_bytes(bytes, errors));
+    let capacity_bytes =
+        value.child("capacity_bytes").and_then(|size| read_bytes("capacity_bytes", size, errors));
     let when_full = value.child("when_full").and_then(|policy| read_policy(policy, errors));
     let spill_dir = value.child("spill_dir").and_then(|folder| read_folder(folder, errors));
+    let spill_bytes = value.child("spill_bytes").and_then(|size| read_bytes("spill_bytes", size, errors));
+    let spill_bytes = spill_bytes.and_then(|size| NonZeroU64::new(size.get() as u64));
     let when_full_is_readable = when_full.is_some() || value.child("when_full").is_none();
     let when_full = when_full.unwrap_or_default();
-    if let Some(entry) =
-        value.entry("spill_dir").filter(|_| when_full_is_readable && when_full != WhenFull::Spill)
-    {
-        errors.push(Cause::SpillDir { when_full: when_full.name() }.at(&entry.key_place));
+    for key in ["spill_dir", "spill_bytes"] {
+        if let Some(entry) =
+            value.entry(key).filter(|_| when_full_is_readable && when_full != WhenFull::Spill)
+        {
+            errors.push(Cause::Spill { key, when_full: when_full.name() }.at(&entry.key_place));
+        }
     }
     let Some(from) = value.child("from") else {
         errors.push(Cause::Missing { key: "from", inside: "an input".to_owned() }.at(&value.place));
@@ -107,7 +115,16 @@ fn read_map(
     };
     let (from_node, from_port) = read_from("'from'", from, errors)?;
     let port = port.to_owned();
-    Some(InputSpec { port, from_node, from_port, capacity_blocks, capacity_bytes, when_full, spill_dir })
+    Some(InputSpec {
+        port,
+        from_node,
+        from_port,
+        capacity_blocks,
+        capacity_bytes,
+        when_full,
+        spill_dir,
+        spill_bytes,
+    })
 }
 
 fn read_from(what: &str, value: &Located, errors: &mut Vec<GraphError>) -> Option<(String, String)> {
@@ -132,11 +149,11 @@ fn read_blocks(value: &Located, errors: &mut Vec<GraphError>) -> Option<NonZeroU
     blocks
 }
 
-fn read_bytes(value: &Located, errors: &mut Vec<GraphError>) -> Option<NonZeroUsize> {
+fn read_bytes(key: &str, value: &Located, errors: &mut Vec<GraphError>) -> Option<NonZeroUsize> {
     let size = value.as_scalar().and_then(bytes).and_then(NonZeroUsize::new);
     if size.is_none() {
         errors.push(expected(
-            "'capacity_bytes'",
+            &format!("'{key}'"),
             "a size from 1 byte on, such as 1048576 or \"256 MiB\"",
             value,
         ));

@@ -73,8 +73,12 @@ fn input() -> Value {
                     "default": WhenFull::default().name()
                 },
                 "spill_dir": {
-                    "description": "Folder for blocks that go to disk; a temporary one if none is given.",
+                    "description": "Folder for blocks that go to disk; TMPDIR or /var/tmp if none is given.",
                     "type": "string"
+                },
+                "spill_bytes": {
+                    "description": "Most bytes on disk. 1 GiB of the disk, or 5 % of a smaller one, are left free in any case.",
+                    "type": ["integer", "string"], "minimum": 1
                 }
             },
             "required": ["from"],

@@ -26,6 +26,7 @@ fn input(input: &InputSpec) -> Value {
         input.capacity_bytes.map(size),
         (input.when_full != WhenFull::default()).then(|| input.when_full.name().into()),
         spill_dir,
+        input.spill_bytes.map(|size| size.get().into()),
     ];
     let map: Map<_, _> =
         INPUT_KEYS.iter().zip(values).filter_map(|(key, value)| Some(((*key).to_owned(), value?))).collect();

@@ -50,6 +50,8 @@ pub struct SeriesRecord {
     pub bytes_out: u64,
     /// Bytes that were copied from one memory to another on the way.
     pub bytes_copied: u64,
+    /// Of its frames, those that went over disk on an edge that spills.
+    pub spilled: u64,
     /// Whether it was cut short.
     pub aborted: bool,
 }
@@ -70,6 +72,7 @@ impl SeriesRecord {
             bytes_in: 0,
             bytes_out: 0,
             bytes_copied: 0,
+            spilled: 0,
             aborted: false,
         }
     }

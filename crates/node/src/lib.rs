@@ -7,6 +7,7 @@
 
 mod board;
 mod context;
+mod earlier;
 mod error;
 mod event;
 mod journal;
@@ -17,6 +18,7 @@ mod traits;
 
 pub use board::{Board, View, ViewImage};
 pub use context::{BuildContext, ImageReader};
+pub use earlier::{Earlier, EarlierStep};
 pub use error::{BuildError, NodeError, NodeErrorKind, SetError};
 pub use event::Event;
 pub use journal::{Journal, SeriesRecord, Warning};

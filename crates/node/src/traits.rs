@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{BuildContext, BuildError, KindClass, NodeError, Outlet, SetError};
+use crate::{BuildContext, BuildError, Earlier, KindClass, NodeError, Outlet, SetError};
 
 /// Settings of a step or sink, spelled as in a pipeline file. Their doc comments are the manual.
 pub trait NodeConfig: DeserializeOwned + JsonSchema + Send + 'static {
@@ -168,6 +168,15 @@ pub trait Node: Send {
     fn forwards(&self) -> bool {
         false
     }
+
+    /// What an earlier run has left here of the stream that this node will get, if that run was killed. Asked once
+    /// before the run, of nodes right behind a source.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    fn earlier(&mut self) -> Result<Option<Box<dyn Earlier>>, NodeError> {
+        Ok(None)
+    }
 }
 
 /// A source: begins series, sends their blocks, ends them.
@@ -185,6 +194,10 @@ pub trait Source: Send {
     fn memory_bytes(&self) -> usize {
         0
     }
+
+    /// Takes what an earlier run has left: [`Self::run`] sends that first, and goes on from there. Sources that begin
+    /// anew by nature leave it.
+    fn go_on(&mut self, _earlier: Box<dyn Earlier>) {}
 
     /// Sends everything; returns when the input is over, or soon after [`Outlet::is_draining`].
     ///

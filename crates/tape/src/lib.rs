@@ -14,4 +14,4 @@ pub use content::{Content, Record};
 pub use error::TapeError;
 pub use reader::TapeReader;
 pub use record::{Entry, read_at, write_at};
-pub use writer::{TapeWriter, Unfinished};
+pub use writer::{Stored, TapeWriter, Unfinished};

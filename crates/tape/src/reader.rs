@@ -80,6 +80,11 @@ impl TapeReader {
         self.offset
     }
 
+    /// Goes on at `offset`, where a record begins.
+    pub fn seek(&mut self, offset: u64) {
+        self.offset = offset;
+    }
+
     /// The next record; `None` at the end.
     ///
     /// # Errors

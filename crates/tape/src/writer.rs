@@ -5,7 +5,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use beamstream_core::{BlockMeta, Format, SeriesHeader, SeriesId, SeriesSummary};
+use beamstream_core::{
+    BlockMeta, Format, FrameId, Ledger, Role, SeriesHeader, SeriesId, SeriesSummary, Verdict,
+};
 
 use crate::reader::{MAGIC, START_BYTES, TRAILER_BYTES, TRAILER_MAGIC, VERSION};
 use crate::{Content, Record, TapeError, TapeReader, write_at};
@@ -25,13 +27,58 @@ pub struct TapeWriter {
     scratch: Vec<u8>,
 }
 
+/// A series on a tape that was cut off.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// Which.
+    pub id: SeriesId,
+    /// Where it begins.
+    pub offset: u64,
+    /// Its frames.
+    pub frames: Ledger,
+    /// Whether darks are among them.
+    pub has_darks: bool,
+    /// Whether flats are among them.
+    pub has_flats: bool,
+    /// Whether projections are among them.
+    pub has_projections: bool,
+    /// Whether it was ended.
+    pub ended: bool,
+}
+
 /// What a tape that was cut off holds.
 #[derive(Debug, Default)]
 pub struct Unfinished {
-    /// The series that it ends in.
-    pub open: Option<SeriesId>,
+    /// Its series, in order.
+    pub series: Vec<Stored>,
     /// What is wrong with the record that was cut off, if one was.
     pub cut: Option<String>,
+}
+
+impl Stored {
+    fn new(id: SeriesId, offset: u64) -> Self {
+        let frames = Ledger::new(None);
+        Self { id, offset, frames, has_darks: false, has_flats: false, has_projections: false, ended: false }
+    }
+
+    fn add(&mut self, meta: &BlockMeta) {
+        self.frames.receive(meta.frame);
+        self.has_darks |= meta.role == Role::Dark;
+        self.has_flats |= meta.role == Role::Flat;
+        self.has_projections |= meta.role == Role::Projection;
+    }
+
+    /// Whether a frame is on the tape.
+    pub fn contains(&self, frame: FrameId) -> bool {
+        self.frames.judge(frame) == Verdict::Duplicate
+    }
+}
+
+impl Unfinished {
+    /// The series that the tape ends in, if it was not ended.
+    pub fn open(&self) -> Option<&Stored> {
+        self.series.last().filter(|series| !series.ended)
+    }
 }
 
 impl TapeWriter {
@@ -83,10 +130,19 @@ impl TapeWriter {
             match entry.content {
                 Content::Series(header) => {
                     index.push([entry.offset, header.id.number, 0]);
-                    found.open = Some(header.id);
+                    found.series.push(Stored::new(header.id, entry.offset));
                 }
-                Content::Block { .. } => count_block(&mut index),
-                Content::End(_) => found.open = None,
+                Content::Block { meta, .. } => {
+                    count_block(&mut index);
+                    if let Some(series) = found.series.last_mut() {
+                        series.add(&meta);
+                    }
+                }
+                Content::End(_) => {
+                    if let Some(series) = found.series.last_mut() {
+                        series.ended = true;
+                    }
+                }
                 Content::Account { .. } | Content::Index => {}
             }
         }

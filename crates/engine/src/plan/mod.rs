@@ -1,5 +1,6 @@
 //! Plan: a graph that is checked, typed, placed on devices and sized in bytes, before anything starts.
 
+mod earlier;
 mod limits;
 mod sizer;
 mod transfers;
@@ -23,7 +24,7 @@ use sizer::SizedNode;
 pub(crate) use sizer::{NodeSize, SeriesSizer, Slots, memory_of};
 pub(crate) use transfers::{Copies, TRANSFER};
 
-use crate::run::{Capacity, Policy};
+use crate::run::{Capacity, Policy, SpillSettings, default_folder};
 
 /// What waits in an edge at most, unless the pipeline says otherwise.
 const DEFAULT_CAPACITY: Capacity = Capacity { blocks: 16, bytes: 64 << 20 };
@@ -142,6 +143,8 @@ pub(crate) struct PlannedEdge {
     pub(crate) capacity: Capacity,
     /// Whether it holds more than its capacity where the pool before it has more.
     pub(crate) follows_pool: bool,
+    /// Where it spills, by position in the plan.
+    pub(crate) spill: Option<usize>,
 }
 
 impl PlannedEdge {
@@ -149,7 +152,9 @@ impl PlannedEdge {
     pub(crate) fn blocks_held(&self, block_bytes: usize) -> usize {
         match self.policy {
             Policy::Latest => self.capacity.blocks,
-            Policy::Block => self.capacity.blocks.min((self.capacity.bytes / block_bytes.max(1)).max(1)),
+            Policy::Block | Policy::Spill => {
+                self.capacity.blocks.min((self.capacity.bytes / block_bytes.max(1)).max(1))
+            }
         }
     }
 
@@ -168,6 +173,7 @@ struct Draft {
     nodes: Vec<PlannedNode>,
     probes: Vec<Probe>,
     edges: Vec<PlannedEdge>,
+    spills: Vec<SpillSettings>,
 }
 
 /// A checked graph, ready to run.
@@ -175,6 +181,7 @@ pub struct Plan {
     pub(crate) name: String,
     pub(crate) nodes: Vec<PlannedNode>,
     pub(crate) edges: Vec<PlannedEdge>,
+    pub(crate) spills: Vec<SpillSettings>,
     pub(crate) sizer: Arc<SeriesSizer>,
     pub(crate) journal: Journal,
     pub(crate) board: Board,
@@ -196,7 +203,8 @@ impl Plan {
         draft = transfers::insert(draft, &options.devices, host_context)
             .map_err(|refusal| device_failed(&refusal.node, refusal.error))?;
         transfers::pin_pools(&mut draft, &options.devices);
-        let Draft { nodes, probes, mut edges } = draft;
+        can_spill(&draft)?;
+        let Draft { nodes, probes, mut edges, spills } = draft;
         // What a device node was granted beyond the least must find room behind it, or it would wait all the same.
         for edge in &mut edges {
             edge.follows_pool &= nodes[edge.from].device != DeviceId::Cpu;
@@ -214,6 +222,7 @@ impl Plan {
             name: graph.place().name().to_owned(),
             nodes,
             edges,
+            spills,
             sizer: Arc::new(sizer),
             journal,
             board,
@@ -318,8 +327,8 @@ fn build_all(
     if !errors.is_empty() {
         return Err(Errors::new(errors).into());
     }
-    let edges = edges(graph, &nodes);
-    Ok(Draft { nodes, probes, edges })
+    let (edges, spills) = edges(graph, &nodes);
+    Ok(Draft { nodes, probes, edges, spills })
 }
 
 fn device_failed(node: &str, error: OpError) -> PlanError {
@@ -361,25 +370,44 @@ fn unsupported(graph: &Graph) -> Vec<GraphError> {
             let message = format!("node '{}' has {} inputs, expected one", spec.id, spec.inputs.len());
             errors.push(graph.error_at(&spec.id, &input, &message));
         }
-        if spec.inputs.iter().any(|input| input.when_full == WhenFull::Spill) {
-            let message = "edges cannot spill to disk yet: use when_full: block, or latest for viewers";
-            errors.push(graph.error_at(&spec.id, &input, message));
+        let folders = spec.inputs.iter().filter_map(|input| input.spill_dir.as_ref());
+        for folder in folders.filter(|folder| folder.exists() && !folder.is_dir()) {
+            let message = format!("spill_dir: expected a folder, found the file {}", folder.display());
+            errors.push(graph.error_at(&spec.id, &input, &message));
         }
     }
     errors
 }
 
-fn edges(graph: &Graph, nodes: &[PlannedNode]) -> Vec<PlannedEdge> {
+/// Only what lies in host memory can go to disk.
+fn can_spill(draft: &Draft) -> Result<(), PlanError> {
+    let on_device =
+        |edge: &&PlannedEdge| edge.spill.is_some() && !draft.nodes[edge.from].pool.kind().is_host();
+    let Some(edge) = draft.edges.iter().find(on_device) else { return Ok(()) };
+    let (from, to) = (&draft.nodes[edge.from], &draft.nodes[edge.to]);
+    let text = format!(
+        "its input cannot spill: the blocks of '{}' lie on {}, where both work; let an edge before them spill",
+        from.id, from.device
+    );
+    Err(PlanError::Node { node: to.id.clone(), error: NodeError::config(text) })
+}
+
+fn edges(graph: &Graph, nodes: &[PlannedNode]) -> (Vec<PlannedEdge>, Vec<SpillSettings>) {
     let index = |id: &str| nodes.iter().position(|node| node.id == id);
-    let mut edges = Vec::new();
+    let (mut edges, mut spills) = (Vec::new(), Vec::new());
     for spec in graph.nodes() {
         for input in &spec.inputs {
             let (Some(from), Some(to)) = (index(&input.from_node), index(&spec.id)) else { continue };
             let policy = match input.when_full {
                 WhenFull::Latest => Policy::Latest,
-                // `unsupported` has refused `spill` before.
-                WhenFull::Block | WhenFull::Spill => Policy::Block,
+                WhenFull::Block => Policy::Block,
+                WhenFull::Spill => Policy::Spill,
             };
+            let spill = (policy == Policy::Spill).then(|| {
+                let folder = input.spill_dir.clone().unwrap_or_else(default_folder);
+                spills.push(SpillSettings { folder, most_bytes: input.spill_bytes.map(NonZero::get) });
+                spills.len() - 1
+            });
             let default_blocks =
                 if policy == Policy::Latest { DEFAULT_LATEST_BLOCKS } else { DEFAULT_CAPACITY.blocks };
             let capacity = Capacity {
@@ -393,10 +421,11 @@ fn edges(graph: &Graph, nodes: &[PlannedNode]) -> Vec<PlannedEdge> {
                 policy,
                 capacity,
                 follows_pool: policy == Policy::Block && !is_told,
+                spill,
             });
         }
     }
-    edges
+    (edges, spills)
 }
 
 fn source_bytes(node: &PlannedNode) -> u64 {

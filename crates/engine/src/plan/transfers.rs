@@ -111,7 +111,7 @@ pub(super) fn insert(
     devices: &[Arc<dyn Device>],
     context: impl Fn(&str) -> BuildContext,
 ) -> Result<Draft, Refusal> {
-    let Draft { mut nodes, mut probes, mut edges } = draft;
+    let Draft { mut nodes, mut probes, mut edges, spills } = draft;
     let mut crossings: BTreeMap<(usize, DeviceId), Vec<usize>> = BTreeMap::new();
     for (at, edge) in edges.iter().enumerate() {
         let place = nodes[edge.to].device;
@@ -130,17 +130,24 @@ pub(super) fn insert(
         };
         let copies = device.transfer(&id).map_err(|error| Refusal { node: id.clone(), error })?;
         let previews = crossing.iter().any(|&edge| nodes[edges[edge].to].previews);
-        let capacity = crossing.iter().map(|&edge| &edges[edge]).filter(|edge| edge.policy == Policy::Block);
+        let capacity = crossing.iter().map(|&edge| &edges[edge]).filter(|edge| edge.policy != Policy::Latest);
+        // Spilling is done on the host, before the copy.
+        let spill =
+            crossing.iter().find_map(|&edge| edges[edge].spill).filter(|_| from_device == DeviceId::Cpu);
         edges.push(PlannedEdge {
             from,
             to: transfer,
-            policy: Policy::Block,
+            policy: if spill.is_some() { Policy::Spill } else { Policy::Block },
             capacity: capacity.map(|edge| edge.capacity).reduce(Capacity::or).unwrap_or(DEFAULT_CAPACITY),
             // Until the plan looks where the sender works.
-            follows_pool: true,
+            follows_pool: spill.is_none(),
+            spill,
         });
         for edge in crossing {
             edges[edge].from = transfer;
+            if spill.is_some() && edges[edge].spill.take().is_some() {
+                edges[edge].policy = Policy::Block;
+            }
         }
         let counts = Arc::new(Copies::default());
         nodes.push(PlannedNode {
@@ -161,12 +168,12 @@ pub(super) fn insert(
         });
         probes.push(Some(Box::new(TransferNode::asked(&counts))));
     }
-    Ok(in_order_of_flow(Draft { nodes, probes, edges }))
+    Ok(in_order_of_flow(Draft { nodes, probes, edges, spills }))
 }
 
 /// Each transfer right behind its producer, so that people read a plan in the order in which blocks flow.
 fn in_order_of_flow(draft: Draft) -> Draft {
-    let Draft { nodes, probes, mut edges } = draft;
+    let Draft { nodes, probes, mut edges, spills } = draft;
     let is_transfer = |at: usize| nodes[at].kind == TRANSFER;
     let mut order = Vec::with_capacity(nodes.len());
     for at in (0..nodes.len()).filter(|&at| !is_transfer(at)) {
@@ -183,7 +190,7 @@ fn in_order_of_flow(draft: Draft) -> Draft {
     let mut sorted: Vec<_> = place.into_iter().zip(nodes.into_iter().zip(probes)).collect();
     sorted.sort_by_key(|(place, _)| *place);
     let (nodes, probes) = sorted.into_iter().map(|(_, pair)| pair).unzip();
-    Draft { nodes, probes, edges }
+    Draft { nodes, probes, edges, spills }
 }
 
 /// Lets the pools of host nodes lie in pinned memory where a device reads them.

@@ -2,15 +2,17 @@
 //!
 //! An edge of policy `block` is a crossbeam channel bounded in blocks, with an account of the bytes in
 //! it; one of policy `latest` is a short queue from which the oldest blocks fall. Neither touches a
-//! pixel or allocates per block.
+//! pixel or allocates per block. One of policy `spill` writes to disk what does not fit.
 
 mod latest;
+mod spill;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
-use beamstream_node::{Event, Stop};
+use beamstream_buffer::Pool;
+use beamstream_node::{Event, Journal, Stop};
 use crossbeam_channel::{
     Receiver, RecvTimeoutError, Select, SendTimeoutError, Sender, TryRecvError, TrySendError, bounded,
 };
@@ -18,6 +20,8 @@ use crossbeam_utils::CachePadded;
 
 use super::trace::Track;
 use latest::Latest;
+use spill::{Spill, SpillSender};
+pub(crate) use spill::{SpillSettings, default_folder};
 
 /// A send that waits this long is reported once, naming both nodes.
 const LONG_WAIT: Duration = Duration::from_secs(10);
@@ -29,6 +33,8 @@ pub(crate) enum Policy {
     Block,
     /// The oldest block is dropped and counted; the sender never waits.
     Latest,
+    /// The block goes to disk and comes back in order.
+    Spill,
 }
 
 /// Bounds of an edge.
@@ -57,6 +63,8 @@ pub(crate) struct EdgeStats {
     peak_bytes: AtomicU64,
     dropped: AtomicU64,
     waited_ns: AtomicU64,
+    spilled: AtomicU64,
+    damaged: AtomicU64,
 }
 
 impl EdgeStats {
@@ -68,6 +76,16 @@ impl EdgeStats {
     /// Blocks that fell out unseen.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Blocks that went over disk.
+    pub(crate) fn spilled(&self) -> u64 {
+        self.spilled.load(Ordering::Relaxed)
+    }
+
+    /// Blocks that went to disk and could not be read back.
+    pub(crate) fn damaged(&self) -> u64 {
+        self.damaged.load(Ordering::Relaxed)
     }
 
     /// Nanoseconds that the sender waited for room.
@@ -82,12 +100,14 @@ impl EdgeStats {
 }
 
 /// Why nothing was sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SendError {
     /// The receiver is gone.
     Closed,
     /// The run was halted.
     Halted,
+    /// The disk that it spills to failed.
+    Spill(String),
 }
 
 /// Wakes a sender that waits for bytes to leave.
@@ -111,6 +131,7 @@ pub(crate) struct EdgeSender {
 enum SendLane {
     Block { channel: Sender<Event>, capacity_bytes: u64, room: Arc<Room>, freed: Receiver<()> },
     Latest(Arc<Latest>),
+    Spill(SpillSender),
 }
 
 /// The receiving end of an edge.
@@ -122,13 +143,32 @@ pub(crate) struct EdgeReceiver {
 enum RecvLane {
     Block { channel: Receiver<Event>, room: Arc<Room> },
     Latest { queue: Arc<Latest>, filled: Receiver<()> },
+    Spill { queue: Arc<Spill>, filled: Receiver<()> },
+}
+
+/// What an edge spills by, and where it tells of it.
+pub(crate) struct SpillPlace<'a> {
+    pub(crate) settings: &'a SpillSettings,
+    pub(crate) journal: Journal,
 }
 
 /// Makes an edge; `names` is `from -> to` for messages.
-pub(crate) fn edge(names: &str, policy: Policy, capacity: Capacity) -> (EdgeSender, EdgeReceiver) {
+///
+/// Without a place to spill to, an edge of that policy makes its sender wait.
+pub(crate) fn edge(
+    names: &str,
+    policy: Policy,
+    capacity: Capacity,
+    spill: Option<SpillPlace<'_>>,
+) -> (EdgeSender, EdgeReceiver) {
     let stats = Arc::new(EdgeStats::default());
-    let (send_lane, recv_lane) = match policy {
-        Policy::Block => {
+    let (send_lane, recv_lane) = match (policy, spill) {
+        (Policy::Spill, Some(SpillPlace { settings, journal })) => {
+            let (token, filled) = bounded(1);
+            let (sender, queue) = SpillSender::new(settings, capacity, token, journal, stats.clone());
+            (SendLane::Spill(sender), RecvLane::Spill { queue, filled })
+        }
+        (Policy::Block | Policy::Spill, _) => {
             let (sender, receiver) = bounded(capacity.blocks.max(1));
             let (token, freed) = bounded(1);
             let room = Arc::new(Room {
@@ -142,7 +182,7 @@ pub(crate) fn edge(names: &str, policy: Policy, capacity: Capacity) -> (EdgeSend
                 RecvLane::Block { channel: receiver, room },
             )
         }
-        Policy::Latest => {
+        (Policy::Latest, _) => {
             let (token, filled) = bounded(1);
             let queue = Arc::new(Latest::new(capacity.blocks.max(1), token));
             (SendLane::Latest(queue.clone()), RecvLane::Latest { queue, filled })
@@ -169,17 +209,26 @@ impl EdgeSender {
         sent.map_err(|error| if stop.is_halted() { SendError::Halted } else { error })
     }
 
+    /// The buffers of the series that was begun last: what comes back from disk is read into them.
+    pub(crate) fn set_pool(&self, pool: &Pool) {
+        if let SendLane::Spill(spill) = &self.lane {
+            spill.set_pool(pool);
+        }
+    }
+
     /// Events that wait in the edge.
     fn queued(&self) -> usize {
         match &self.lane {
             SendLane::Block { channel, .. } => channel.len(),
             SendLane::Latest(queue) => queue.len(),
+            SendLane::Spill(spill) => spill.len(),
         }
     }
 
     fn send_or_wait(&mut self, event: Event) -> Result<u64, SendError> {
         let bytes = event.bytes() as u64;
-        match &self.lane {
+        match &mut self.lane {
+            SendLane::Spill(spill) => spill.push(event),
             SendLane::Latest(queue) => {
                 let dropped = queue.push(event)?;
                 self.stats.dropped.fetch_add(dropped, Ordering::Relaxed);
@@ -289,6 +338,12 @@ impl EdgeReceiver {
                 let _token = filled.try_recv();
                 queue.pop()
             }
+            RecvLane::Spill { queue, filled } => {
+                let _token = filled.try_recv();
+                let popped = queue.pop();
+                queue.wake_if_more();
+                popped
+            }
         }
     }
 
@@ -296,7 +351,7 @@ impl EdgeReceiver {
     pub(crate) fn select<'a>(&'a self, select: &mut Select<'a>) -> usize {
         match &self.lane {
             RecvLane::Block { channel, .. } => select.recv(channel),
-            RecvLane::Latest { filled, .. } => select.recv(filled),
+            RecvLane::Latest { filled, .. } | RecvLane::Spill { filled, .. } => select.recv(filled),
         }
     }
 
@@ -322,6 +377,7 @@ impl Drop for EdgeReceiver {
                 wake(&room.token);
             }
             RecvLane::Latest { queue, .. } => queue.close_receiver(),
+            RecvLane::Spill { queue, .. } => queue.close_receiver(),
         }
     }
 }

@@ -86,6 +86,7 @@ impl EdgeSet {
                     edge.gone = true;
                     gone = true;
                 }
+                Err(SendError::Spill(message)) => return Err(NodeError::io(message)),
                 Err(SendError::Halted) => {
                     return Err(NodeError::new(NodeErrorKind::Stopped, "the run was halted"));
                 }
@@ -136,6 +137,10 @@ impl Emit for EdgeSet {
             return Ok(None);
         }
         let slots = self.sizer.slots(self.node, header, own, likes)?;
-        self.pools.fitting(slots, header, &self.stop).map(Some)
+        let pool = self.pools.fitting(slots, header, &self.stop)?;
+        for edge in &self.edges {
+            edge.sender.set_pool(&pool);
+        }
+        Ok(Some(pool))
     }
 }

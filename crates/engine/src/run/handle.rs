@@ -90,7 +90,8 @@ impl Plan {
     ///
     /// # Errors
     /// If the control thread cannot be started.
-    pub fn start(self) -> std::io::Result<RunHandle> {
+    pub fn start(mut self) -> std::io::Result<RunHandle> {
+        self.hand_over_earlier();
         let (controller, stop) = StopController::new();
         let board = self.board.clone();
         let (shared, works) = wire(self, controller, &stop);

@@ -19,5 +19,5 @@ pub use shared::ParameterChange;
 pub use stats::WorkerState;
 pub use worker::Exit;
 
-pub(crate) use edge::{Capacity, Policy};
+pub(crate) use edge::{Capacity, Policy, SpillSettings, default_folder};
 pub(crate) use shared::{Outcome, RunShared, SharedEdge, SharedNode};

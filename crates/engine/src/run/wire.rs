@@ -11,7 +11,7 @@ use crossbeam_channel::{Sender, bounded};
 
 use super::account::SeriesAccount;
 use super::actor::{NodeActor, Recipe, Work};
-use super::edge::{EdgeReceiver, edge};
+use super::edge::{EdgeReceiver, SpillPlace, edge};
 use super::emit::{EdgeSet, OutEdge, Ties};
 use super::energy::Energy;
 use super::shared::{RunShared, SharedEdge, SharedNode};
@@ -20,7 +20,7 @@ use super::stats::NodeStats;
 use super::supervisor::Supervisor;
 use super::trace::Tracer;
 use super::worker::{Command, Seat};
-use crate::plan::{Plan, PlannedEdge, PlannedNode, PlannedRunner, SeriesSizer};
+use crate::plan::{Plan, PlannedNode, PlannedRunner, SeriesSizer};
 
 /// Parameter changes that may wait for one node.
 const WAITING_COMMANDS: usize = 16;
@@ -62,7 +62,7 @@ struct Ends {
 pub(super) fn wire(plan: Plan, controller: StopController, stop: &Stop) -> (RunShared, Vec<Prepared>) {
     let started = Instant::now();
     let tracer = plan.trace.as_deref().map(|path| Tracer::start(path, &plan.devices));
-    let (edges, ends) = make_edges(&plan.nodes, &plan.edges, tracer.as_ref());
+    let (edges, ends) = make_edges(&plan, tracer.as_ref());
     let joints =
         Joints { stop, started, tracer: tracer.as_ref(), sizer: plan.sizer.clone(), registry: plan.registry };
     let mut nodes = Vec::new();
@@ -88,17 +88,16 @@ pub(super) fn wire(plan: Plan, controller: StopController, stop: &Stop) -> (RunS
     (shared, works)
 }
 
-fn make_edges(
-    nodes: &[PlannedNode],
-    planned: &[PlannedEdge],
-    tracer: Option<&Tracer>,
-) -> (Vec<SharedEdge>, Vec<Ends>) {
+fn make_edges(plan: &Plan, tracer: Option<&Tracer>) -> (Vec<SharedEdge>, Vec<Ends>) {
+    let nodes = &plan.nodes;
     let mut edges = Vec::new();
     let mut ends: Vec<Ends> = nodes.iter().map(|_| Ends::default()).collect();
-    for planned in planned {
+    for planned in &plan.edges {
         let (from, to) = (&nodes[planned.from], &nodes[planned.to]);
         let names = format!("{} -> {}", from.id, to.id);
-        let (mut sender, receiver) = edge(&names, planned.policy, planned.room());
+        let settings = planned.spill.and_then(|at| plan.spills.get(at));
+        let spill = settings.map(|settings| SpillPlace { settings, journal: plan.journal.signed(&from.id) });
+        let (mut sender, receiver) = edge(&names, planned.policy, planned.room(), spill);
         sender.track = tracer.map(|tracer| tracer.track(&names));
         edges.push(SharedEdge { from: from.id.clone(), to: to.id.clone(), stats: sender.stats.clone() });
         ends[planned.from].outputs.push(OutEdge::new(sender, to.previews));

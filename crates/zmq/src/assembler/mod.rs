@@ -4,6 +4,7 @@
 //! it is, and answers with [`Action`]s in the order in which they are to be done. It keeps the account of
 //! every series of the run, also for frames that come after the end.
 
+mod resume;
 mod rules;
 mod series;
 

@@ -48,6 +48,10 @@ pub(super) struct OpenSeries {
     /// Numbers of accepted frames that are no projections, ascending.
     others: Vec<u64>,
     projections: u64,
+    /// What an earlier run has left of the series: numbers from here on are free for frames that have none.
+    resumed: u64,
+    /// Angles of the projections, as an earlier run knew them ahead.
+    known_angles_rad: Option<Arc<[f64]>>,
 }
 
 /// A frame that is to be decoded into a buffer.
@@ -95,6 +99,8 @@ impl OpenSeries {
             counters: BTreeMap::new(),
             others: Vec::new(),
             projections: 0,
+            resumed: 0,
+            known_angles_rad: None,
         }
     }
 
@@ -117,7 +123,7 @@ impl OpenSeries {
 
     /// The identity and role of a frame; frames without a number are counted on arrival.
     pub(super) fn identify(&self, image: &Image, rules: &Rules) -> (FrameId, Role) {
-        let number = image.number.unwrap_or(self.arrived);
+        let number = image.number.unwrap_or(self.resumed + self.arrived);
         let role = self.role_of(image, number, rules);
         let id = if image.counted_by_role { FrameId::by_role(role, number) } else { FrameId::new(number) };
         (id, role)
@@ -127,7 +133,7 @@ impl OpenSeries {
     pub(super) fn refused(&mut self, number: Option<u64>) -> Option<FrameId> {
         if number.is_none() && self.arrived > 0 {
             self.arrived += 1;
-            return Some(FrameId::new(self.arrived - 1));
+            return Some(FrameId::new(self.resumed + self.arrived - 1));
         }
         number.map(FrameId::new)
     }
@@ -251,8 +257,7 @@ impl OpenSeries {
         rules: &Rules,
         received_ns: u64,
     ) -> BlockMeta {
-        let counts_on = self.start.is_none() && rules.roles.is_empty() && id.number >= COUNTS_ON;
-        self.base.get_or_insert(if counts_on { id.number } else { 0 });
+        self.set_base(id, rules);
         let mut meta = BlockMeta::new(id, role);
         meta.time = Timestamps { detector_secs: image.detector_secs, received_ns };
         meta.angle_rad = image.angle_rad;
@@ -260,11 +265,36 @@ impl OpenSeries {
             meta.projection = self.projection(id, rules);
             let header =
                 self.start.as_ref().and_then(|start| start.angles).map(|rule| rule.angle_rad(id.number));
-            let told = image.angle_rad.or(header);
+            let known = self.known_angles_rad.as_ref().zip(usize::try_from(meta.projection).ok());
+            let known = known.and_then(|(angles, at)| angles.get(at).copied());
+            let told = image.angle_rad.or(header).or(known);
             let ruled = rules.angles.angle_rad(meta.projection);
             meta.angle_rad = if rules.angles.wins { ruled.or(told) } else { told.or(ruled) };
         }
         meta
+    }
+
+    /// The first frame says whether the numbers count on from earlier series.
+    fn set_base(&mut self, id: FrameId, rules: &Rules) {
+        let counts_on = self.start.is_none() && rules.roles.is_empty() && id.number >= COUNTS_ON;
+        self.base.get_or_insert(if counts_on { id.number } else { 0 });
+    }
+
+    /// Goes on with what an earlier run knew of the series.
+    pub(super) fn resume(&mut self, header: &SeriesHeader) {
+        self.begun = true;
+        self.format = Some(header.format);
+        self.known_angles_rad = header.angles_rad.clone();
+    }
+
+    /// Notes a frame that an earlier run has accepted.
+    pub(super) fn resumed(&mut self, meta: &BlockMeta, rules: &Rules) {
+        self.set_base(meta.frame, rules);
+        self.resumed = self.resumed.max(meta.frame.number + 1);
+        if rules.roles.is_empty() {
+            self.role.get_or_insert(meta.role);
+        }
+        self.accepted(meta);
     }
 
     /// Notes that a frame was accepted.

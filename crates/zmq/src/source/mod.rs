@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use beamstream_core::SeriesHeader;
-use beamstream_node::{NodeError, NodeErrorKind, Outlet, Source};
+use beamstream_node::{Earlier, EarlierStep, NodeError, NodeErrorKind, Outlet, Source};
 use crossbeam_channel::{Receiver as Line, Select};
 
 use crate::assembler::{Action, Assembler, Rules};
@@ -32,6 +32,8 @@ pub struct ZmqSource {
     channel: Option<String>,
     buffer_bytes: u64,
     rules: Rules,
+    /// What a run that was killed has left.
+    earlier: Option<Box<dyn Earlier>>,
 }
 
 impl ZmqSource {
@@ -43,7 +45,7 @@ impl ZmqSource {
         buffer_bytes: u64,
         rules: Rules,
     ) -> Self {
-        Self { endpoints, socket, protocol, channel, buffer_bytes, rules }
+        Self { endpoints, socket, protocol, channel, buffer_bytes, rules, earlier: None }
     }
 
     /// Buffers that frames can wait in, and one more for each connection that is just receiving.
@@ -75,7 +77,12 @@ impl Source for ZmqSource {
         usize::try_from(self.buffer_bytes).unwrap_or(usize::MAX)
     }
 
+    fn go_on(&mut self, earlier: Box<dyn Earlier>) {
+        self.earlier = Some(earlier);
+    }
+
     fn run(&mut self, out: &mut Outlet) -> Result<(), NodeError> {
+        let earlier = self.earlier.take();
         let buffers = FrameBuffers::default();
         let mut receiver = self.receiver(out, &buffers)?;
         let mut run = Run {
@@ -85,6 +92,9 @@ impl Source for ZmqSource {
             decoder: Decoder::new(self.protocol, self.channel.clone()),
             assembler: Assembler::new(self.rules.clone(), Instant::now()),
         };
+        if let Some(earlier) = earlier {
+            run.resume(earlier)?;
+        }
         run.until_done(receiver.messages())?;
         receiver.stop();
         // What had arrived before the stop is still used.
@@ -126,6 +136,35 @@ impl Run<'_> {
                 self.report();
                 next_report = now + REPORT_EVERY;
             }
+        }
+        Ok(())
+    }
+
+    /// Sends what an earlier run has left, and goes on within the series in which that was killed.
+    fn resume(&mut self, mut earlier: Box<dyn Earlier>) -> Result<(), NodeError> {
+        self.assembler.resume_after(earlier.projection_series());
+        while let Some(step) = earlier.step()? {
+            match step {
+                EarlierStep::Begin(header) => {
+                    self.assembler.resume(&header, Instant::now());
+                    self.begin(*header)?;
+                }
+                EarlierStep::Block { meta, format } => {
+                    let mut lease = self.out.lease(format)?;
+                    match earlier.read(lease.bytes_mut()) {
+                        Ok(()) => {
+                            self.out.push(lease.freeze(meta))?;
+                            self.assembler.resumed(&meta, Instant::now());
+                        }
+                        Err(error) if error.kind() == NodeErrorKind::Block => {
+                            self.out.journal().warn(error.full_text());
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+                EarlierStep::End(_) => self.assembler.resumed_end(),
+            }
+            self.work(None)?;
         }
         Ok(())
     }
@@ -184,9 +223,7 @@ impl Run<'_> {
     fn report(&mut self) {
         for account in self.assembler.take_changed() {
             self.out.journal().series(account.id, |record| {
-                let spilled = record.counts.spilled;
                 record.counts = account.counts;
-                record.counts.spilled = spilled;
                 record.first_frame = account.first_frame;
                 record.last_frame = account.last_frame;
                 record.aborted = account.aborted;
