@@ -1,9 +1,11 @@
 //! A recorded scan as a very fast detector.
 
+mod follow;
+
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use beamstream_core::{Ledger, Pass, RoleCounts, Timestamps, Window};
 use beamstream_node::prelude::*;
@@ -11,7 +13,11 @@ use beamstream_node::prelude::*;
 use crate::scan::pixels::{convert, native};
 use crate::scan::{Scan, ScanError, ScanOptions};
 
-/// Reads a recorded scan: NXtomo, DXchange, other HDF5 by dataset, TIFF files and folders of them.
+/// Longest that a scan may be waited for.
+const LONGEST_WAIT: Duration = Duration::from_hours(24 * 365);
+
+/// Reads a recorded scan: NXtomo, DXchange, DECTRIS master files, BLISS, other HDF5 by dataset, TIFF, EDF, TXRM, HIS,
+/// MRC, Zarr, NumPy, raw pixels by their layout, and folders of TIFF or EDF files.
 ///
 /// What the file is, is found by looking inside. Darks and flats are sent before the projections, numbered as in the
 /// file; frames that are marked as invalid are left out.
@@ -30,7 +36,9 @@ pub struct ScanSourceConfig {
     /// The file or folder.
     pub path: PathBuf,
     /// Where the projections are, or all frames of a file with image keys: a dataset in the file, another file or
-    /// folder, or `FILE:/dataset`. Without it where the file's kind has them.
+    /// folder, or `FILE:/dataset`; for bare pixels their layout, `raw:ROWSxCOLUMNS:TYPE` with `:offset=BYTES` and
+    /// `:gap=BYTES` where they apply, for example `raw:2048x2560:u16:offset=1024`. Without it where the file's kind
+    /// has them.
     #[serde(default)]
     pub data: Option<String>,
     /// Where the flats are, likewise.
@@ -56,6 +64,10 @@ pub struct ScanSourceConfig {
     /// all.
     #[serde(default)]
     pub band_rows: Option<usize>,
+    /// Follows a scan that is still being written, an HDF5 file or a folder that is being filled: frames are sent in
+    /// the order of the file as they appear, and the scan ends when none has appeared for so long. Unit: seconds.
+    #[serde(default)]
+    pub follow_secs: Option<f64>,
 }
 
 fn one() -> usize {
@@ -73,13 +85,28 @@ impl SourceConfig for ScanSourceConfig {
         if self.band_rows == Some(0) {
             return Err(BuildError::key("band_rows", "expected 1 or more, found 0"));
         }
-        Ok(ScanSource { config: self, open: None })
+        let follow = match self.follow_secs {
+            None => None,
+            Some(secs) => {
+                let patience = Duration::try_from_secs_f64(secs).ok();
+                let patience = patience.filter(|patience| !patience.is_zero() && *patience <= LONGEST_WAIT);
+                let expected = || format!("expected seconds above 0, up to a year, found {secs}");
+                Some(patience.ok_or_else(|| BuildError::key("follow_secs", expected()))?)
+            }
+        };
+        if follow.is_some() && self.band_rows.is_some() {
+            let text = "a scan that is followed passes once: leave out band_rows or follow_secs";
+            return Err(BuildError::key("band_rows", text));
+        }
+        Ok(ScanSource { config: self, follow, open: None })
     }
 }
 
 /// Out: frames `(row, column)` in the type of the file, or f32 if they are binned. Unit: counts.
 pub struct ScanSource {
     config: ScanSourceConfig,
+    /// How long to wait for further frames of a scan that is being written.
+    follow: Option<Duration>,
     open: Option<OpenScan>,
 }
 
@@ -125,7 +152,9 @@ impl OpenScan {
     fn new(config: &ScanSourceConfig) -> Result<Self, NodeError> {
         let ScanSourceConfig { path, data, flats, darks, angles, .. } = config.clone();
         let options = ScanOptions { data, flats, darks, angles };
-        let scan = Scan::open(&path, &options).map_err(|error| unreadable(NodeErrorKind::Config, error))?;
+        let is_growing = config.follow_secs.is_some();
+        let scan = if is_growing { Scan::open_growing(&path, &options) } else { Scan::open(&path, &options) };
+        let scan = scan.map_err(|error| unreadable(NodeErrorKind::Config, error))?;
         let shape = scan.info().format.shape;
         let part = |what, range: Option<IndexRange>, extent: usize| {
             let chosen = range.map_or(Some(0..extent), |range| range.within(extent));
@@ -148,7 +177,7 @@ impl OpenScan {
         };
         let rows = part("rows", config.rows, shape.rows)?;
         let columns = part("columns", config.columns, shape.columns)?;
-        let order = sending_order(&scan);
+        let order = sending_order(&scan, !is_growing);
         Ok(Self { scan, rows, columns, bin: config.bin, order, stored: Vec::new(), values: Vec::new() })
     }
 
@@ -241,8 +270,9 @@ fn bin_lines<'a>(
     }
 }
 
-/// Darks and flats first, so that projections can be corrected as they come; numbers are those of the file.
-fn sending_order(scan: &Scan) -> Vec<Sent> {
+/// Darks and flats first, so that projections can be corrected as they come, unless the file's own order is asked for;
+/// numbers are those of the file.
+fn sending_order(scan: &Scan, references_first: bool) -> Vec<Sent> {
     let mut projections = 0;
     let used = scan.info().frames.iter().enumerate().filter(|(_, entry)| entry.role != Role::Invalid);
     let mut order: Vec<Sent> = used
@@ -255,12 +285,18 @@ fn sending_order(scan: &Scan) -> Vec<Sent> {
             Sent { frame, id: FrameId::new(number as u64), role: entry.role, projection, angle_rad }
         })
         .collect();
-    order.sort_by_key(|sent| sent.role == Role::Projection);
+    if references_first {
+        order.sort_by_key(|sent| sent.role == Role::Projection);
+    }
     order
 }
 
 impl Source for ScanSource {
     fn header(&mut self) -> Result<Option<SeriesHeader>, NodeError> {
+        // A scan that is being written may not even be there yet.
+        if self.follow.is_some() {
+            return Ok(None);
+        }
         let total = self.open()?.total_rows();
         let band = self.band_rows(total);
         let open = self.open()?;
@@ -280,6 +316,9 @@ impl Source for ScanSource {
     }
 
     fn run(&mut self, out: &mut Outlet) -> Result<(), NodeError> {
+        if let Some(patience) = self.follow {
+            return self.follow(patience, out);
+        }
         let started = Instant::now();
         let total = self.open()?.total_rows();
         let band = self.band_rows(total);

@@ -42,7 +42,7 @@ impl Hdf5Stack {
         let shape = Shape::new(frames.rows, frames.columns);
         let bytes = shape.checked_len().and_then(|len| len.checked_mul(number.size));
         if shape.is_empty()
-            || frames.count == 0
+            || (frames.count == 0 && !growing)
             || frames.count > MAX_FRAMES
             || bytes.is_none_or(|b| b > MAX_FRAME_BYTES)
         {

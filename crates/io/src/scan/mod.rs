@@ -215,6 +215,9 @@ impl Scan {
         if projections.is_empty() && !growing {
             return Err(ScanError::no_frames(path, "expected projections, found none"));
         }
+        if parts.frames.is_empty() {
+            return Err(ScanError::no_frames(path, "expected frames, found none yet"));
+        }
         let mut table = match &options.angles {
             Some(place) => Some(source.angles(place)?),
             None => parts.angles.take(),

@@ -161,3 +161,67 @@ fn what_does_not_fit_is_a_mistake_in_the_settings() {
     assert!(text.contains("3 angles for 2 projections") && text.contains("angles.txt"), "{text}");
     assert!(refusal(json!({ "path": folder.path().join("nowhere.h5") })).contains("nowhere.h5"));
 }
+
+fn write_angles(path: &Path, count: usize) {
+    let lines: Vec<String> = (0..count).map(|number| number.to_string()).collect();
+    std::fs::write(path, lines.join("\n")).unwrap();
+}
+
+#[test]
+fn a_folder_that_is_being_filled_is_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (all, filled) = (folder.path().join("all"), folder.path().join("filled"));
+    write_frames(&all, OutputKind::TiffFolder, 6);
+    let mut names: Vec<_> =
+        std::fs::read_dir(&all).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    let angles = folder.path().join("angles.txt");
+    write_angles(&angles, 10);
+    let settings = json!({ "path": filled, "angles": angles, "follow_secs": 1.0 });
+    // The folder appears while it is waited for, and one file is half-written for a while.
+    let (arrived, tick) = std::sync::mpsc::sync_channel::<()>(0);
+    let writer = std::thread::spawn(move || {
+        let wait = || tick.recv_timeout(Duration::from_millis(300)).ok();
+        wait();
+        std::fs::create_dir(&filled).unwrap();
+        for (number, name) in names.iter().enumerate() {
+            let bytes = std::fs::read(all.join(name)).unwrap();
+            if number == 3 {
+                std::fs::write(filled.join(name), &bytes[..bytes.len() / 2]).unwrap();
+                wait();
+            }
+            std::fs::write(filled.join(name), bytes).unwrap();
+        }
+    });
+    let received = run(settings);
+    drop(arrived);
+    writer.join().unwrap();
+    let values: Vec<u16> = received.blocks.iter().map(|block| pixels(block)[0]).collect();
+    assert_eq!(values, [0, 1000, 2000, 3000, 4000, 5000]);
+    let header = &received.headers[0];
+    assert_eq!((header.expected_frames, header.angles_rad.is_none()), (None, true));
+    assert_eq!(received.blocks[5].meta.angle_rad, Some(5.0_f64.to_radians()));
+    assert_eq!(received.blocks[5].meta.projection, 5);
+    assert!(received.summaries[0].is_complete());
+}
+
+#[test]
+fn what_never_appears_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nowhere.h5");
+    let (_controller, stop) = StopController::new();
+    let received = Arc::new(Mutex::new(Received::default()));
+    let mut outlet = Outlet::new(Box::new(Collect(received)), stop, Journal::new("scan"));
+    let error = build(json!({ "path": path, "follow_secs": 0.1 })).run(&mut outlet).unwrap_err();
+    assert!(error.full_text().contains("nowhere.h5"), "{}", error.full_text());
+    for settings in [
+        json!({ "path": path, "follow_secs": 0 }),
+        json!({ "path": path, "follow_secs": -1e300 }),
+        json!({ "path": path, "follow_secs": 1e300 }),
+        json!({ "path": path, "follow_secs": 1, "band_rows": 2 }),
+    ] {
+        let config: ScanSourceConfig = serde_json::from_value(settings.clone()).unwrap();
+        let built = config.build(&build_context(&Journal::new("scan"), &Board::default()));
+        assert!(built.is_err(), "{settings}");
+    }
+}
