@@ -57,6 +57,14 @@ pub enum Error {
         /// The output.
         path: PathBuf,
     },
+    /// A file cannot be converted to the kind that is asked for.
+    #[error("{path} is not written: {message}", path = path.display())]
+    Convert {
+        /// The output.
+        path: PathBuf,
+        /// What is in the way, and what to do.
+        message: String,
+    },
     /// A GPU was asked for that cannot be used.
     #[error("{device} cannot be used: {cause}")]
     NoGpu {

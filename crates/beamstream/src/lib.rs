@@ -21,6 +21,7 @@
 //! ```
 
 mod axis;
+mod convert;
 mod date;
 mod error;
 mod frames;
@@ -36,6 +37,7 @@ mod views;
 use std::sync::Arc;
 
 pub use axis::{AxisFinding, METHOD as AXIS_METHOD, find_axis};
+pub use convert::{ConvertOptions, Converted, convert};
 pub use error::Error;
 pub use header::header_from_file;
 pub use inspect::{FrameSummary, Inspection, ReconSummary, inspect};

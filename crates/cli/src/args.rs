@@ -53,6 +53,13 @@ Examples:
   beamstream replay night.tape
   beamstream replay night.tape --speed 0 -p pipeline.yaml --set volume.rotation_axis=1021.5";
 
+const CONVERT_EXAMPLES: &str = "\
+Examples:
+  beamstream convert scan.h5 scan.nxs
+  beamstream convert projections/ scan.nxs --flats flats/ --darks darks/ --angles angles.txt
+  beamstream convert volume.h5 volume.zarr
+  beamstream convert slices/ volume.tif --overwrite";
+
 const DEMO_EXAMPLES: &str = "\
 Examples:
   beamstream demo
@@ -118,6 +125,9 @@ pub(crate) enum Command {
     /// Reconstruct a recorded scan
     #[command(after_help = RECON_EXAMPLES)]
     Recon(Box<ReconArgs>),
+    /// Write a scan as NXtomo, or a volume as another kind of file; values stay as they are
+    #[command(after_help = CONVERT_EXAMPLES)]
+    Convert(ConvertArgs),
     /// Find the rotation axis of a recorded scan
     FindAxis(FindAxisArgs),
     /// Tell what is in a file
@@ -357,6 +367,22 @@ pub(crate) struct FindAxisArgs {
     /// Print JSON: rotation_axis_px, confidence (0 to 1; do not rely on it below 0.5), method
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) places: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConvertArgs {
+    /// The scan or volume: whatever inspect can read
+    #[arg(value_name = "IN")]
+    pub(crate) input: PathBuf,
+    /// A scan: x.nxs or x.h5 (NXtomo). A volume: x.h5, x.zarr, x.tif (one BigTIFF), x.npy, x.raw, or a folder of TIFF
+    /// slices
+    #[arg(value_name = "OUT")]
+    pub(crate) out: PathBuf,
+    /// Let the output replace what exists
+    #[arg(long)]
+    pub(crate) overwrite: bool,
     #[command(flatten)]
     pub(crate) places: PlaceArgs,
 }

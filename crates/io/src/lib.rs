@@ -10,5 +10,5 @@ pub use nodes::{
     FileSink, Hdf5SinkConfig, NpySinkConfig, RawSinkConfig, ScanSource, ScanSourceConfig, TiffSinkConfig,
     ZarrSinkConfig, register,
 };
-pub use output::{Output, OutputError, OutputKind, OutputSpec, create_output, output_kind_of};
+pub use output::{Output, OutputError, OutputKind, OutputSpec, create_output, create_scan, output_kind_of};
 pub use scan::{DatasetInfo, FrameEntry, Scan, ScanError, ScanInfo, ScanKind, ScanOptions, list_datasets};

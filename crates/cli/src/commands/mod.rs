@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod check;
+mod convert;
 mod demo;
 mod doctor;
 mod find_axis;
@@ -27,6 +28,7 @@ pub(crate) fn run(command: &Command, console: &Console) -> Result<u8, Failure> {
         Command::Launch(args) => run::launch(args, console),
         Command::Replay(args) => replay::replay(args, console),
         Command::Recon(args) => recon::recon(args, console),
+        Command::Convert(args) => convert::convert(args, console).map(|()| 0),
         Command::FindAxis(args) => find_axis::find_axis(args, console).map(|()| 0),
         Command::Inspect(args) => inspect::inspect(args, console).map(|()| 0),
         Command::Nodes(args) => nodes::nodes(args, console).map(|()| 0),

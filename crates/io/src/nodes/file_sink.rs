@@ -114,6 +114,7 @@ impl FileSink {
             "epoch": series.epoch,
             "rotation_axis_px": record.and_then(|record| record.rotation_axis_px).or(header.rotation_axis_px),
             "pixel_size_m": header.pixel_size_m,
+            "voxel_size_m": header.pixel_size_m.map(|metres| metres * header.window.bin as f64),
             "window": header.window,
             "complete": summary.is_complete(),
             "frames": summary.counts,

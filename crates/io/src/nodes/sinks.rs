@@ -60,9 +60,10 @@ volume_sink! {
 }
 
 volume_sink! {
-    /// Writes each volume, or the frames of each series, to a Zarr v3 group.
+    /// Writes each volume as OME-Zarr 0.5, or the frames of each series to a Zarr v3 group.
     ///
-    /// The array is `0`, with a chunk for each slice or frame and without compression.
+    /// The volume is the array `0`, with a chunk for each slice and without compression; `1`, `2` … are each half the
+    /// size of the one before, down to slices of 64 voxels. Frames are the array `0` alone.
     ///
     /// ```yaml
     /// version: 1

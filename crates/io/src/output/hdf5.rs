@@ -29,8 +29,14 @@ pub(super) struct Hdf5 {
     data_offset: u64,
 }
 
-enum Item {
+pub(super) enum Item {
     Group(Vec<(&'static str, Attribute)>, Vec<(&'static str, Item)>),
+    /// A soft link to a path of the file.
+    Link(&'static str),
+    /// One byte a frame.
+    Bytes(Vec<u8>),
+    /// Numbers with their unit; one alone is a scalar.
+    Numbers(Vec<f64>, &'static str),
     Text(&'static str),
     /// The account of how the data were made.
     Provenance,
@@ -38,7 +44,7 @@ enum Item {
     Data,
 }
 
-enum Attribute {
+pub(super) enum Attribute {
     Text(&'static str),
     Texts([&'static str; 3]),
 }
@@ -72,7 +78,12 @@ impl Hdf5 {
             ],
             vec![("entry", entry)],
         );
-        let mut hdf5 = Self { root, format: spec.format, data_offset: 0 };
+        Self::of(root, spec.format)
+    }
+
+    /// A file with that root, for blocks of that format.
+    pub(super) fn of(root: Item, format: Format) -> Self {
+        let mut hdf5 = Self { root, format, data_offset: 0 };
         hdf5.data_offset = (hdf5.structures(0, 0).len() as u64).next_multiple_of(ALIGNMENT);
         hdf5
     }
@@ -106,12 +117,31 @@ impl Hdf5 {
         let (count, provenance) = extents;
         let messages = match item {
             Item::Group(attributes, children) => {
-                let placed: Vec<_> =
-                    children.iter().map(|(name, child)| (*name, self.add(child, extents, bytes))).collect();
+                let place = |(name, child): &(&str, Item)| match child {
+                    Item::Link(path) => soft_link(name, path),
+                    child => link(name, self.add(child, extents, bytes)),
+                };
+                let links: Vec<Message> = children.iter().map(place).collect();
                 let mut messages = vec![link_info(), (0x0a, vec![0, 0])];
-                messages.extend(placed.into_iter().map(|(name, address)| link(name, address)));
+                messages.extend(links);
                 messages
                     .extend(attributes.iter().map(|(name, attribute)| attribute_message(name, attribute)));
+                messages
+            }
+            // It has no object of its own: the group above holds it.
+            Item::Link(_) => Vec::new(),
+            Item::Bytes(values) => {
+                let address = append(values, bytes);
+                let size = values.len() as u64;
+                dataset(&[size], number_type(ElementType::U8), address, size)
+            }
+            Item::Numbers(values, unit) => {
+                let address =
+                    append(&values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>(), bytes);
+                let count = values.len() as u64;
+                let dims: &[u64] = if count == 1 { &[] } else { &[count] };
+                let mut messages = dataset(dims, double_type(), address, 8 * count);
+                messages.push(attribute_message("units", &Attribute::Text(unit)));
                 messages
             }
             Item::Text(text) => {
@@ -175,6 +205,22 @@ fn link(name: &str, address: u64) -> Message {
     (0x06, [&[1, 0, name.len() as u8][..], name.as_bytes(), &address.to_le_bytes()].concat())
 }
 
+/// A link to whatever is at a path of the file.
+fn soft_link(name: &str, path: &str) -> Message {
+    const HAS_TYPE: u8 = 8;
+    const SOFT: u8 = 1;
+    let head = [1, HAS_TYPE, SOFT, name.len() as u8];
+    (0x06, [&head[..], name.as_bytes(), &(path.len() as u16).to_le_bytes(), path.as_bytes()].concat())
+}
+
+/// Appends values in front of the objects that point to them; gives their address.
+fn append(values: &[u8], bytes: &mut Vec<u8>) -> u64 {
+    let address = bytes.len() as u64;
+    bytes.extend(values);
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+    address
+}
+
 fn attribute_message(name: &str, attribute: &Attribute) -> Message {
     let texts = match attribute {
         Attribute::Text(text) => std::slice::from_ref(text),
@@ -217,6 +263,11 @@ fn text_type(length: usize) -> Vec<u8> {
     let mut body = vec![0x13, 0x11, 0, 0];
     body.extend((length as u32).to_le_bytes());
     body
+}
+
+/// A little-endian IEEE 754 number of 64 bits.
+fn double_type() -> Vec<u8> {
+    vec![0x11, 0x20, 63, 0, 8, 0, 0, 0, 0, 0, 64, 0, 52, 11, 0, 52, 0xff, 3, 0, 0]
 }
 
 /// A little-endian number.

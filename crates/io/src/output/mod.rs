@@ -5,7 +5,9 @@
 
 mod error;
 mod hdf5;
+mod levels;
 mod npy;
+mod scan;
 mod stacked;
 mod temporary;
 mod tiff;
@@ -17,6 +19,7 @@ use beamstream_core::{Content, Format, FrameId};
 use serde_json::Value;
 
 pub use self::error::OutputError;
+pub use self::scan::create_scan;
 use self::stacked::{Raw, Stacked};
 
 // Blocks are written as they lie in memory, and all headers say little-endian.
@@ -32,7 +35,7 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub enum OutputKind {
     /// One HDF5 file.
     Hdf5,
-    /// A Zarr v3 group in a folder.
+    /// A Zarr v3 group in a folder; of a volume, OME-Zarr 0.5.
     Zarr,
     /// One BigTIFF with a page for each block.
     TiffStack,
@@ -112,6 +115,8 @@ pub trait Output: Send {
     fn write(&mut self, id: FrameId, bytes: &[u8]) -> Result<(), OutputError>;
 
     /// Completes the output with an account of how the data were made, and gives it its final name.
+    ///
+    /// A number `voxel_size_m` in the account is the size of the voxels for readers of OME-Zarr.
     ///
     /// # Errors
     /// [`OutputError`] naming the path; nothing stays then.
