@@ -28,7 +28,7 @@ use self::error::frames_of;
 use self::opened::Opened;
 
 /// Most frames of a scan.
-const MAX_FRAMES: usize = 16 << 20;
+const MAX_FRAMES: usize = 4 << 20;
 /// Largest frame.
 const MAX_FRAME_BYTES: usize = 4 << 30;
 

@@ -161,7 +161,7 @@ mod tests {
         let path = folder.path().join("tilt.mrc");
         for (bytes, word) in [
             (header([-1, 1, 1], 1, 0, false), "columns"),
-            (header([1 << 23, 1 << 23, 1 << 23], 2, 0, false), "cut off"),
+            (header([1 << 21, 1 << 21, 1 << 21], 2, 0, false), "cut off"),
             (header([2, 1, 1], 4, 0, false), "mode"),
             (header([2, 1, 1], 1, -4, false), "extended header"),
             (header([2, 1, 1], 1, i32::MAX, false), "cut off"),

@@ -24,6 +24,19 @@ struct Page {
     number: Number,
     /// Where its pixels are if they are there as they are and without gaps; else it must be decoded.
     plain_at: Option<u64>,
+    /// Whether two pixels of 12 bits share three bytes.
+    is_packed: bool,
+}
+
+impl Page {
+    /// Bytes of a row as it is stored.
+    const fn row_bytes(&self) -> usize {
+        if self.is_packed {
+            (12 * self.shape.columns).div_ceil(8)
+        } else {
+            self.shape.columns * self.number.size
+        }
+    }
 }
 
 /// The pages of one file.
@@ -112,10 +125,18 @@ impl Stack for TiffFile {
         element: ElementType,
         out: &mut [u8],
     ) -> Result<(), ScanError> {
-        let Page { shape, mut number, plain_at } = self.pages[frame];
-        let row_bytes = shape.columns * number.size;
+        let page = self.pages[frame];
+        let Page { shape, mut number, plain_at, is_packed } = page;
+        let row_bytes = page.row_bytes();
         let first = rows.start * row_bytes;
         match plain_at {
+            Some(at) if is_packed => {
+                let mut stored = vec![0; rows.len() * row_bytes];
+                self.file.read_exact_at(&mut stored, at + first as u64).map_err(ScanError::io(&self.path))?;
+                let pixels: Vec<u16> =
+                    stored.chunks_exact(row_bytes).flat_map(|row| unpacked(row, shape.columns)).collect();
+                convert(number, bytemuck::cast_slice(&pixels), element, out);
+            }
             Some(at) if is_native_but_for_order(number, element) => {
                 self.file.read_exact_at(out, at + first as u64).map_err(ScanError::io(&self.path))?;
                 swap_to_native(number, out);
@@ -163,21 +184,29 @@ fn read_page(decoder: &mut Decoder<BufReader<File>>, path: &Path) -> Result<Page
     let &[bits] = bits.as_slice() else {
         return Err(ScanError::no_frames(path, format!("expected one value a pixel, found {}", bits.len())));
     };
-    if !matches!(
-        (class, bits),
-        (NumberClass::Float, 16 | 32 | 64) | (NumberClass::Unsigned | NumberClass::Signed, 8 | 16 | 32 | 64)
-    ) {
+    let is_packed = (class, bits, compression) == (NumberClass::Unsigned, 12, 1);
+    if !is_packed
+        && !matches!(
+            (class, bits),
+            (NumberClass::Float, 16 | 32 | 64)
+                | (NumberClass::Unsigned | NumberClass::Signed, 8 | 16 | 32 | 64)
+        )
+    {
         return Err(ScanError::no_frames(
             path,
-            format!("expected pixels of 8, 16, 32 or 64 bits, found {bits}"),
+            format!("expected pixels of 8, 16, 32 or 64 bits, or of 12 without compression, found {bits}"),
         ));
     }
-    let big_endian = decoder.byte_order() == ByteOrder::BigEndian;
-    let number = Number { size: bits as usize / 8, class, big_endian };
+    // Packed bits come in one order, and are native numbers once they are unpacked.
+    let big_endian =
+        if is_packed { cfg!(target_endian = "big") } else { decoder.byte_order() == ByteOrder::BigEndian };
+    let number = Number { size: bits.div_ceil(8) as usize, class, big_endian };
     let bytes = shape.checked_len().and_then(|len| len.checked_mul(number.size));
     let bytes = bytes.filter(|bytes| *bytes > 0 && *bytes <= MAX_FRAME_BYTES);
     let bytes =
         bytes.ok_or_else(|| ScanError::no_frames(path, format!("pages of {shape} pixels cannot be read")))?;
+    let page = Page { shape, number, plain_at: None, is_packed };
+    let stored_bytes = if is_packed { shape.rows * page.row_bytes() } else { bytes };
 
     let without_gaps = offsets
         .iter()
@@ -187,15 +216,30 @@ fn read_page(decoder: &mut Decoder<BufReader<File>>, path: &Path) -> Result<Page
     let is_whole = counts
         .iter()
         .try_fold(0_u64, |sum, count| sum.checked_add(*count))
-        .is_some_and(|sum| sum >= bytes as u64);
+        .is_some_and(|sum| sum >= stored_bytes as u64);
     let is_plain =
         compression == 1 && !offsets.is_empty() && offsets.len() == counts.len() && without_gaps && is_whole;
-    Ok(Page { shape, number, plain_at: is_plain.then(|| offsets[0]) })
+    if is_packed && !is_plain {
+        return Err(ScanError::no_frames(
+            path,
+            "expected pixels of 12 bits in strips without gaps, found others",
+        ));
+    }
+    Ok(Page { plain_at: is_plain.then(|| offsets[0]), ..page })
+}
+
+/// The pixels of a packed row: 12 bits each, the highest first.
+fn unpacked(row: &[u8], columns: usize) -> impl Iterator<Item = u16> {
+    (0..columns).map(move |column| {
+        let at = column / 2 * 3;
+        let byte = |offset: usize| u16::from(row[at + offset]);
+        if column % 2 == 0 { byte(0) << 4 | byte(1) >> 4 } else { (byte(1) & 0xf) << 8 | byte(2) }
+    })
 }
 
 /// ImageJ writes stacks of more than 4 GiB as one page: the others follow it, counted in the description only.
 fn imagej_pages(decoder: &mut Decoder<BufReader<File>>, only: Page, file_len: u64) -> Option<Vec<Page>> {
-    let at = only.plain_at?;
+    let at = only.plain_at.filter(|_| !only.is_packed)?;
     let description = decoder.get_tag_ascii_string(Tag::ImageDescription).ok()?;
     let images =
         description.strip_prefix("ImageJ=")?.lines().find_map(|line| line.strip_prefix("images="))?;
@@ -220,5 +264,51 @@ fn native_bytes(pixels: DecodingResult) -> Vec<u8> {
         DecodingResult::U64(v) => bytemuck::cast_slice(&v).to_vec(),
         DecodingResult::I64(v) => bytemuck::cast_slice(&v).to_vec(),
         DecodingResult::F64(v) => bytemuck::cast_slice(&v).to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scan::{Scan, ScanOptions};
+
+    /// A little-endian file of one page with one strip behind its tags.
+    fn write(path: &Path, tags: &[(u16, u32)], strip: &[u8]) {
+        let tags = [tags, &[(273, 0), (279, strip.len() as u32)]].concat();
+        let mut tags = tags;
+        tags.sort_unstable();
+        let data_at = 8 + 2 + 12 * tags.len() as u32 + 4;
+        let mut bytes = b"II*\0\x08\0\0\0".to_vec();
+        bytes.extend((tags.len() as u16).to_le_bytes());
+        for (tag, value) in tags {
+            let value = if tag == 273 { data_at } else { value };
+            bytes.extend(tag.to_le_bytes());
+            // One value of four bytes.
+            bytes.extend([4, 0, 1, 0, 0, 0]);
+            bytes.extend(value.to_le_bytes());
+        }
+        bytes.extend([0; 4]);
+        bytes.extend(strip);
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    /// Width 3, height 2, 12 bits, one strip.
+    const PACKED: [(u16, u32); 6] = [(256, 3), (257, 2), (258, 12), (262, 1), (277, 1), (278, 2)];
+
+    #[test]
+    fn packed_pixels_are_unpacked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("packed.tif");
+        let rows = [0x12, 0x3a, 0xbc, 0xff, 0xf0, 0x00, 0x10, 0x02, 0x80, 0x00];
+        write(&path, &[&PACKED[..], &[(259, 1)]].concat(), &rows);
+        let mut scan = Scan::open(&path, &ScanOptions::default()).unwrap();
+        let mut out = [0; 12];
+        scan.read(0, 0..2, &mut out).unwrap();
+        let pixels: Vec<u16> = bytemuck::pod_collect_to_vec(&out);
+        assert_eq!(pixels, [0x123, 0xabc, 0xfff, 0x001, 0x002, 0x800]);
+
+        write(&path, &[&PACKED[..], &[(259, 1)]].concat(), &rows[..9]);
+        let text = Scan::open(&path, &ScanOptions::default()).unwrap_err().to_string();
+        assert!(text.contains("12 bits") && text.contains("packed.tif"), "{text}");
     }
 }
