@@ -4,7 +4,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use beamstream_engine::ExitCode;
+use beamstream_engine::{ExitCode, WorkerState};
 use common::{Saw, open_gate, plan, plan_with, seen_by};
 use serde_json::json;
 
@@ -116,6 +116,23 @@ fn a_halt_ends_a_run_that_is_stuck() {
     run.halt();
     open_gate("held");
     assert_eq!(run.wait().exit_code(), 130);
+}
+
+#[test]
+fn a_source_that_cannot_wait_is_through_while_its_blocks_wait_on_disk() {
+    let line = "count_source frames=400 size=64 series=2 ! \
+                probe_sink label=spilled gated=true when_full=spill capacity_blocks=2";
+    let run = &mut plan(line).start().unwrap();
+    while run.status().nodes[0].state != WorkerState::Done {
+        std::thread::yield_now();
+    }
+    assert!(run.status().nodes[1].blocks_in <= 1, "the sink is held");
+    open_gate("spilled");
+    let report = run.wait();
+    assert_eq!(report.exit, ExitCode::Done);
+    assert_eq!(blocks("spilled").len(), 800);
+    assert!(blocks("spilled").chunks(400).all(<[u32]>::is_sorted), "the order is another");
+    assert!(report.edges[0].spilled > 700, "{:?}", report.edges[0]);
 }
 
 #[test]

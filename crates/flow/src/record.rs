@@ -232,3 +232,80 @@ fn failed(error: TapeError) -> NodeError {
     let what = if error.is_full() { "the recording has no space left" } else { "the recording failed" };
     NodeError::because(kind, what, error)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use beamstream_testkit::Harness;
+    use serde_json::json;
+
+    fn recorder(path: &Path, overwrite: bool) -> Harness<RecordConfig> {
+        Harness::new(json!({ "path": path, "overwrite": overwrite }))
+    }
+
+    fn frames(path: &Path) -> usize {
+        let mut tape = TapeReader::open(path).unwrap();
+        let entries = std::iter::from_fn(|| tape.next_entry().unwrap());
+        entries.filter(|entry| entry.format().is_some()).count()
+    }
+
+    #[test]
+    fn all_series_of_a_run_stand_in_one_file_with_an_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/t");
+        let mut node = recorder(&path, false);
+        node.series(&[1.0, 2.0]);
+        node.series(&[3.0]);
+        assert!(!TapeReader::open(&path).unwrap().is_whole());
+        drop(node);
+        assert!(TapeReader::open(&path).unwrap().is_whole());
+        assert_eq!(frames(&path), 3);
+    }
+
+    #[test]
+    fn a_finished_recording_is_replaced_only_if_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t");
+        recorder(&path, false).series(&[1.0, 2.0]);
+        let error = recorder(&path, false).begin().unwrap_err();
+        assert_eq!(error.kind(), NodeErrorKind::Config);
+        assert!(error.full_text().contains("--overwrite"), "{}", error.full_text());
+        recorder(&path, true).series(&[1.0]);
+        assert_eq!(frames(&path), 1);
+    }
+
+    #[test]
+    fn a_recording_that_was_cut_off_is_continued_and_gives_what_is_needed_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t");
+        let mut node = recorder(&path, false);
+        node.begin().unwrap();
+        for number in 0..3 {
+            node.feed(BlockMeta::new(FrameId::new(number), Role::Projection), &[number as f32; 4]).unwrap();
+        }
+        // Dropped within a series: no index, as after a kill.
+        drop(node);
+        let mut node = recorder(&path, true);
+        let mut earlier = node.node().earlier().unwrap().unwrap();
+        assert_eq!(earlier.projection_series(), 0);
+        let mut steps = 0;
+        while let Some(step) = earlier.step().unwrap() {
+            steps += 1;
+            if let beamstream_node::EarlierStep::Block { meta, format } = step {
+                let mut pixels = vec![0; format.bytes()];
+                earlier.read(&mut pixels).unwrap();
+                assert_eq!(pixels[..4], (meta.frame.number as f32).to_le_bytes());
+            }
+        }
+        assert_eq!(steps, 4, "a beginning and three frames");
+        node.series(&[0.0, 1.0, 2.0, 3.0, 4.0]);
+        drop(node);
+        assert_eq!(frames(&path), 5, "each frame stands there once");
+    }
+
+    #[test]
+    fn paths_by_series_are_refused() {
+        assert!(Harness::<RecordConfig>::refusal(json!({ "path": "{series}.tape" })).contains("all series"));
+        assert!(Harness::<RecordConfig>::refusal(json!({ "path": "{x}.tape" })).contains("{x}"));
+    }
+}

@@ -168,7 +168,7 @@ fn series_head(header: &SeriesHeader) -> SeriesHead {
 /// The header that a head and its payload tell; says what is wrong with them.
 pub(crate) fn read_series(head: &[u8], payload: &[u8]) -> Result<SeriesHeader, &'static str> {
     let head: SeriesHead =
-        serde_json::from_slice(head).map_err(|_| "a header of a series that cannot be read")?;
+        serde_json::from_slice(head).map_err(|_error| "a header of a series that cannot be read")?;
     if head.format.checked_bytes().is_none() {
         return Err("blocks larger than any memory");
     }
@@ -195,13 +195,14 @@ pub(crate) fn read_series(head: &[u8], payload: &[u8]) -> Result<SeriesHeader, &
 
 /// The account that a head tells, and of which series.
 pub(crate) fn read_end(head: &[u8]) -> Result<(Option<SeriesId>, Box<SeriesSummary>), &'static str> {
-    let head: EndHead = serde_json::from_slice(head).map_err(|_| "an account that cannot be read")?;
+    let head: EndHead = serde_json::from_slice(head).map_err(|_error| "an account that cannot be read")?;
     Ok((head.id, Box::new(head.summary())))
 }
 
 fn block_head(meta: &BlockMeta, format: Format) -> std::io::Result<[u8; BLOCK_HEAD_BYTES]> {
     let extent = |extent: usize| {
-        u32::try_from(extent).map_err(|_| std::io::Error::other("a block of more than 2^32 rows or columns"))
+        u32::try_from(extent)
+            .map_err(|_error| std::io::Error::other("a block of more than 2^32 rows or columns"))
     };
     let mut head = [0; BLOCK_HEAD_BYTES];
     head[..8].copy_from_slice(&meta.frame.number.to_le_bytes());
@@ -244,6 +245,6 @@ pub(crate) fn read_block(head: &[u8]) -> Result<(BlockMeta, Format), &'static st
 const AXES: [Axes; 3] = [Axes::Frame, Axes::Sinogram, Axes::Slice];
 
 /// The number of a value on tapes; all values are listed.
-fn position<T: PartialEq>(all: &[T], value: T) -> u8 {
+fn position<T: PartialEq + Copy>(all: &[T], value: T) -> u8 {
     all.iter().position(|listed| *listed == value).map_or(u8::MAX, |at| at as u8)
 }

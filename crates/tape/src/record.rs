@@ -94,7 +94,7 @@ pub fn read_at(file: &File, path: &Path, offset: u64, len: u64) -> Result<Entry,
     }
     let content = match prefix.kind {
         Kind::Series => {
-            let mut angles = vec![0; usize::try_from(prefix.payload_bytes).map_err(|_| cut())?];
+            let mut angles = vec![0; usize::try_from(prefix.payload_bytes).map_err(|_error| cut())?];
             file.read_exact_at(&mut angles, payload_at).map_err(TapeError::io(path))?;
             if crc32c::crc32c(&angles) != prefix.payload_crc {
                 return Err(damaged("angles that do not fit their checksum"));

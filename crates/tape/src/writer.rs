@@ -1,5 +1,6 @@
 //! Writing a tape, and going on with one that was cut off.
 
+use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -36,12 +37,8 @@ pub struct Stored {
     pub offset: u64,
     /// Its frames.
     pub frames: Ledger,
-    /// Whether darks are among them.
-    pub has_darks: bool,
-    /// Whether flats are among them.
-    pub has_flats: bool,
-    /// Whether projections are among them.
-    pub has_projections: bool,
+    /// What its frames are for.
+    pub roles: BTreeSet<Role>,
     /// Whether it was ended.
     pub ended: bool,
 }
@@ -58,14 +55,12 @@ pub struct Unfinished {
 impl Stored {
     fn new(id: SeriesId, offset: u64) -> Self {
         let frames = Ledger::new(None);
-        Self { id, offset, frames, has_darks: false, has_flats: false, has_projections: false, ended: false }
+        Self { id, offset, frames, roles: BTreeSet::new(), ended: false }
     }
 
     fn add(&mut self, meta: &BlockMeta) {
         self.frames.receive(meta.frame);
-        self.has_darks |= meta.role == Role::Dark;
-        self.has_flats |= meta.role == Role::Flat;
-        self.has_projections |= meta.role == Role::Projection;
+        self.roles.insert(meta.role);
     }
 
     /// Whether a frame is on the tape.

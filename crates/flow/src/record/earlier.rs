@@ -1,6 +1,6 @@
 //! What a recording that was cut off holds for the run that goes on with it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,8 +29,10 @@ impl EarlierRecording {
     pub(super) fn new(path: &Path, all: &[Stored], sent: &VecDeque<Stored>) -> Result<Self, TapeError> {
         Ok(Self {
             tape: TapeReader::open(path)?,
-            projection_series: all.iter().filter(|series| series.ended && series.has_projections).count()
-                as u64,
+            projection_series: all
+                .iter()
+                .filter(|series| series.ended && series.roles.contains(&Role::Projection))
+                .count() as u64,
             pending: sent.iter().map(|series| series.offset).collect(),
             within: false,
             block: None,
@@ -92,14 +94,14 @@ impl Earlier for EarlierRecording {
 /// was not ended.
 pub(super) fn needed(all: &[Stored]) -> VecDeque<Stored> {
     let mut needed = VecDeque::new();
-    let (mut darks, mut flats) = (false, false);
+    let mut found = BTreeSet::from([Role::Projection, Role::Invalid]);
     for (back, series) in all.iter().rev().enumerate() {
         let is_open = back == 0 && !series.ended;
-        let is_reference = series.ended && !series.has_projections;
-        let is_news = (series.has_darks && !darks) || (series.has_flats && !flats);
-        if is_open || (is_reference && is_news) {
-            darks |= series.has_darks && is_reference;
-            flats |= series.has_flats && is_reference;
+        let is_reference = series.ended && !series.roles.contains(&Role::Projection);
+        if is_open || (is_reference && !series.roles.is_subset(&found)) {
+            if is_reference {
+                found.extend(&series.roles);
+            }
             needed.push_front(series.clone());
         }
     }

@@ -284,7 +284,7 @@ impl OpenSeries {
     pub(super) fn resume(&mut self, header: &SeriesHeader) {
         self.begun = true;
         self.format = Some(header.format);
-        self.known_angles_rad = header.angles_rad.clone();
+        self.known_angles_rad.clone_from(&header.angles_rad);
     }
 
     /// Notes a frame that an earlier run has accepted.

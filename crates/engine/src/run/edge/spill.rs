@@ -47,6 +47,7 @@ pub(super) struct Spill {
 }
 
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 struct Inner {
     memory: VecDeque<Event>,
     memory_bytes: usize,

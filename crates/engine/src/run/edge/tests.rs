@@ -233,7 +233,7 @@ fn sender_and_receiver_of_a_spill_keep_the_order_at_any_pace() {
                     let mut select = Select::new();
                     receiver.select(&mut select);
                     assert!(
-                        select.ready_timeout(Duration::from_secs(60)).is_ok(),
+                        select.ready_timeout(Duration::from_mins(1)).is_ok(),
                         "nobody wakes the receiver"
                     );
                 }

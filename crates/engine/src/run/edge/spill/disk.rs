@@ -16,7 +16,7 @@ const KEPT_BYTES: u64 = 1 << 30;
 /// How often the outlook is judged.
 const JUDGE_EVERY: Duration = Duration::from_secs(1);
 /// Tells when the disk will be full sooner than this.
-const TELL_BEFORE: Duration = Duration::from_secs(60);
+const TELL_BEFORE: Duration = Duration::from_mins(1);
 
 /// One file, without a name.
 pub(super) struct Segment {
