@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("tape", &["core"]),
     ("engine", &["core", "buffer", "ops", "node", "graph", "tape"]),
     ("codec", &[]),
+    ("disk", &[]),
     ("zmq", &["core", "buffer", "node", "codec"]),
     ("io", &["core", "buffer", "ops", "node", "codec"]),
     ("phantom", &[]),
@@ -80,7 +81,7 @@ const RESERVED: &[(&str, &[&str])] = &[
 ];
 
 /// Packages that hold unsafe code.
-const UNSAFE: &[&str] = &["buffer", "codec", "cpu", "cuda", "benches", "testkit"];
+const UNSAFE: &[&str] = &["buffer", "codec", "cpu", "cuda", "disk", "benches", "testkit"];
 
 /// Packages that write to the terminal; the test kit says what its tests skip.
 const PRINTING: &[&str] = &["benches", "cli", "sim", "testkit", "xtask"];
