@@ -114,6 +114,20 @@ impl<C: NodeConfig> Harness<C> {
         self.node.process(lease.freeze(meta), &mut self.outlet)
     }
 
+    /// Feeds several blocks of the series' format at once, as to a node that takes what waits.
+    ///
+    /// # Errors
+    /// As the node says.
+    pub fn feed_all<T: Element + Pod>(&mut self, frames: &[(BlockMeta, Vec<T>)]) -> Result<(), NodeError> {
+        let mut blocks = Vec::with_capacity(frames.len());
+        for (meta, pixels) in frames {
+            let mut lease = self.input.lease(self.header.format)?;
+            lease.elements_mut::<T>()?.copy_from_slice(pixels);
+            blocks.push(lease.freeze(*meta));
+        }
+        self.node.process_all(&mut blocks, &mut self.outlet)
+    }
+
     /// Ends the series, complete.
     ///
     /// # Errors

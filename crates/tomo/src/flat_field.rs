@@ -461,6 +461,42 @@ mod tests {
     }
 
     #[test]
+    fn frames_that_come_together_are_corrected_like_those_that_come_alone() {
+        let frames: Vec<(u64, Role, u16)> = vec![
+            (0, Role::Dark, 100),
+            (1, Role::Flat, 1100),
+            (2, Role::Projection, 600),
+            (3, Role::Projection, 350),
+            (4, Role::Flat, 2100),
+            (5, Role::Projection, 1100),
+        ];
+        for groups in ["average", "interpolate"] {
+            let header = SeriesHeader::frames(
+                SeriesId { number: 1, ordinal: 0 },
+                Format::frame(ElementType::U16, 2, 3),
+            );
+            let settings = json!({ "minus_log": false, "flat_groups": groups });
+            let node = || Harness::<FlatFieldConfig>::new(settings.clone()).with_header(header.clone());
+            let (mut alone, mut together) = (node(), node());
+            alone.begin().unwrap();
+            together.begin().unwrap();
+            for &(number, role, count) in &frames {
+                alone.feed(frame(number, role), &[count; 6]).unwrap();
+            }
+            let block = |&(number, role, count): &(u64, Role, u16)| (frame(number, role), vec![count; 6]);
+            let blocks: Vec<_> = frames.iter().map(block).collect();
+            // Of all roles, and of projections alone.
+            together.feed_all(&blocks[..2]).unwrap();
+            together.feed_all(&blocks[2..4]).unwrap();
+            together.feed_all(&blocks[4..]).unwrap();
+            alone.end().unwrap();
+            together.end().unwrap();
+            assert_eq!(together.first_pixels(), alone.first_pixels(), "{groups}");
+            assert_eq!(alone.first_pixels().len(), 3);
+        }
+    }
+
+    #[test]
     fn bad_pixels_of_all_passes_are_told_once() {
         use beamstream_core::Pass;
         // Three passes over the rows, the last of fewer: its operation is another one.
