@@ -35,7 +35,7 @@ const MAX_SERIES: usize = 20_000;
 pub struct ReplaySourceConfig {
     /// The recording.
     pub path: PathBuf,
-    /// How many times as fast as it was recorded, greater than 0. Without it as fast as the pipeline takes it. No unit.
+    /// How fast, greater than 0; without it as fast as the pipeline takes it. Unit: times the speed of the recording.
     #[serde(default)]
     pub speed: Option<f64>,
 }

@@ -16,10 +16,10 @@ use crate::scan::{Scan, ScanError, ScanOptions};
 /// Longest that a scan may be waited for.
 const LONGEST_WAIT: Duration = Duration::from_hours(24 * 365);
 
-/// Reads a recorded scan: NXtomo, DXchange, DECTRIS master files, BLISS, other HDF5 by dataset, TIFF, EDF, TXRM, HIS,
-/// MRC, Zarr, NumPy, raw pixels by their layout, and folders of TIFF or EDF files.
+/// Reads a recorded scan, from the files of many facilities.
 ///
-/// What the file is, is found by looking inside. Darks and flats are sent before the projections, numbered as in the
+/// NXtomo, DXchange, DECTRIS master files, BLISS, other HDF5 by dataset, TIFF, EDF, TXRM, HIS, MRC, Zarr, NumPy, raw
+/// pixels by their layout, and folders of TIFF or EDF files. What the file is, is found by looking inside. Darks and flats are sent before the projections, numbered as in the
 /// file; frames that are marked as invalid are left out.
 ///
 /// ```yaml
