@@ -19,8 +19,8 @@ const LONGEST_WAIT: Duration = Duration::from_hours(24 * 365);
 /// Reads a recorded scan, from the files of many facilities.
 ///
 /// NXtomo, DXchange, DECTRIS master files, BLISS, other HDF5 by dataset, TIFF, EDF, TXRM, HIS, MRC, Zarr, NumPy, raw
-/// pixels by their layout, and folders of TIFF or EDF files. What the file is, is found by looking inside. Darks and flats are sent before the projections, numbered as in the
-/// file; frames that are marked as invalid are left out.
+/// pixels by their layout, and folders of TIFF or EDF files. What the file is, is found by looking inside. Darks and
+/// flats are sent before the projections, numbered as in the file; frames that are marked as invalid are left out.
 ///
 /// ```yaml
 /// version: 1
